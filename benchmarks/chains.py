@@ -30,7 +30,7 @@ LARGEST_MATRIX = 1024
 """Bodies up to which the mass matrix is made: eight states of 4,096 bodies take 1 GB."""
 
 
-def measured(bodies: int, row: str) -> dict[str, Any]:
+def figures_of_kernel(bodies: int, row: str) -> dict[str, Any]:
     """Returns the figures of one kernel, measured in this process."""
     from dyn_service import Robot
     from tests.kernels.test_rolled import chain
@@ -42,43 +42,44 @@ def measured(bodies: int, row: str) -> dict[str, Any]:
     Robot.from_text(chain(2)).inverse_dynamics([0.1, 0.2], [0.0, 0.0], [0.0, 0.0])  # imports
     rng = np.random.default_rng(0)
     q, v, x = rng.normal(size=(3, bodies))
-    given = (q,) if row == "mass_matrix" else (q, v, x)
+    inputs = (q,) if row == "mass_matrix" else (q, v, x)
     query = getattr(robot, row)
     began, wall = time.process_time(), time.perf_counter()
-    answer = query(*given)
-    found: dict[str, Any] = {"read_s": read_s, "made_s": time.process_time() - began}
-    found["wall_s"] = time.perf_counter() - wall
+    answer = query(*inputs)
+    figures: dict[str, Any] = {"read_s": read_s, "made_s": time.process_time() - began}
+    figures["wall_s"] = time.perf_counter() - wall
     for states in (8, 512) if row != "mass_matrix" or bodies <= 64 else (8,):
-        batch = [np.broadcast_to(y, (states, *y.shape)) + 1e-3 * rng.normal(size=(states, 1)) for y in given]
+        batch = [np.broadcast_to(y, (states, *y.shape)) + 1e-3 * rng.normal(size=(states, 1)) for y in inputs]
         query(*batch)
         times = []
         for _ in range(5):
             began = time.perf_counter()
             query(*batch)
             times.append(time.perf_counter() - began)
-        found[f"ns_{states}"] = min(times) / states / bodies * 1e9
+        figures[f"ns_{states}"] = min(times) / states / bodies * 1e9
     certificate = next(iter(robot.certificates.values())) if hasattr(robot, "certificates") else None
-    found["certificate"] = certificate and certificate.error
-    found["error"] = _error(text, row, given, np.asarray(answer)) if bodies <= LARGEST_PEER else None
-    return found
+    figures["certificate"] = certificate and certificate.error
+    figures["error"] = _error(text, row, inputs, np.asarray(answer)) if bodies <= LARGEST_PEER else None
+    return figures
 
 
-def _error(text: str, row: str, given: tuple[np.ndarray, ...], answer: np.ndarray) -> float:
+def _error(text: str, row: str, inputs: tuple[np.ndarray, ...], answer: np.ndarray) -> float:
     """Returns the difference from Pinocchio on the scale of each joint."""
     import pinocchio as pin
 
     model = pin.buildModelFromXML(text)
     data = model.createData()
-    M = pin.crba(model, data, given[0])
+    M = pin.crba(model, data, inputs[0])
+    # Pinocchio fills the upper triangle only.
     M = np.triu(M) + np.triu(M, 1).T
     scale = np.sqrt(np.diag(M))
     if row == "mass_matrix":
         return float(np.max(np.abs(answer - M) / np.outer(scale, scale)))
     if row == "inverse_dynamics":
-        apart, size = answer - pin.rnea(model, data, *given), answer
+        difference, size = answer - pin.rnea(model, data, *inputs), answer
     else:  # the efforts of the difference, as the certificate compares accelerations
-        apart, size = M @ (answer - pin.aba(model, data, *given)), given[2]
-    return float(np.max(np.abs(apart) / scale) / np.max(np.abs(size) / scale))
+        difference, size = M @ (answer - pin.aba(model, data, *inputs)), inputs[2]
+    return float(np.max(np.abs(difference) / scale) / np.max(np.abs(size) / scale))
 
 
 def main() -> None:
@@ -90,7 +91,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes, rows = [int(n) for n in options.bodies.split(",")], options.rows.split(",")
     if options.one:
-        print(json.dumps(measured(sizes[0], rows[0])))
+        print(json.dumps(figures_of_kernel(sizes[0], rows[0])))
         return
     print("| row | bodies | read, s | made, s of one core | ns a body, batch of 8 | of 512 | error |")
     print("|---|---|---|---|---|---|---|")
@@ -98,16 +99,18 @@ def main() -> None:
         for bodies in sizes:
             if row == "mass_matrix" and bodies > LARGEST_MATRIX:
                 continue
+            # A process and a store for each figure: kernels of an earlier one would be in memory or on disk.
             with tempfile.TemporaryDirectory() as store:
                 command = [sys.executable, "-m", "benchmarks.chains", "--one", "--bodies", str(bodies), "--rows", row]
                 run = subprocess.run(
                     command, env={**os.environ, "DYN_SERVICE_CACHE": store}, capture_output=True, text=True, check=True
                 )
-            one = json.loads(run.stdout)
-            batch = f"{one['ns_512']:.0f}" if "ns_512" in one else ""
+            figures = json.loads(run.stdout)
+            batch = f"{figures['ns_512']:.0f}" if "ns_512" in figures else ""
             print(
-                f"| {row} | {bodies} | {one['read_s']:.2f} | {one['made_s']:.2f} | {one['ns_8']:.0f} | {batch} "
-                f"| {'' if one['error'] is None else format(one['error'], '.1e')} |",
+                f"| {row} | {bodies} | {figures['read_s']:.2f} | {figures['made_s']:.2f} | {figures['ns_8']:.0f} "
+                f"| {batch} "
+                f"| {'' if figures['error'] is None else format(figures['error'], '.1e')} |",
                 flush=True,
             )
 

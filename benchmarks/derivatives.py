@@ -34,7 +34,7 @@ DERIVATIVES = {"inverse_dynamics_derivatives": 3, "forward_dynamics_derivatives"
 HESSIANS = ("inverse_dynamics_hessian", "forward_dynamics_hessian")
 ROUNDS, ROUND_S = 41, 4e-3
 HESSIAN_STATES = 128
-WITHIN = 1e-8
+MAX_DIFFERENCE = 1e-8
 """Largest difference relative to the largest entry: rounding in double precision, where masses differ by 1e3."""
 
 
@@ -44,8 +44,8 @@ def main() -> None:
     parser.add_argument("robots", nargs="*", type=Path)
     parser.add_argument("--floating", action="store_true", help="floating root of the robots that are given")
     parser.add_argument("--states", nargs="+", type=int, default=[1, 32])
-    given = parser.parse_args()
-    cases = [(path, given.floating) for path in given.robots]
+    options = parser.parse_args()
+    cases = [(path, options.floating) for path in options.robots]
     if not cases:
         humanoid = talos()
         cases = [(ROOT / "urdf" / "panda.urdf", False)]
@@ -53,7 +53,7 @@ def main() -> None:
     print("| robot | velocities | query | states | us | us with out | Pinocchio, us | times | 10 % | 90 % | first, s |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for path, floating in cases:
-        compared(path, floating, given.states)
+        compared(path, floating, options.states)
 
 
 def compared(path: Path, floating: bool, batches: list[int]) -> None:
@@ -68,41 +68,42 @@ def compared(path: Path, floating: bool, batches: list[int]) -> None:
         hessians = states == HESSIAN_STATES and states not in batches
         for query in HESSIANS if hessians else DERIVATIVES:
             ask = partial(getattr(robot, query), *((q, v, x, weights) if hessians else (q, v, x)))
-            begun = process_time()
-            found = ask()
-            first = process_time() - begun
-            out = type(found)(**{name: np.empty_like(array) for name, array in vars(found).items()})
+            start_s = process_time()
+            derivatives = ask()
+            first = process_time() - start_s
+            out = type(derivatives)(**{name: np.empty_like(array) for name, array in vars(derivatives).items()})
             calls: list[Callable[[], Any]] = [ask, partial(ask, out=out)]
             if not hessians:
-                peer.check(query, found, q, v, x)
+                peer.check(query, derivatives, q, v, x)
                 calls.append(peer.call(query, q, v, x))
-            times = timed(calls, states)
-            shown = [path.stem + (", floating" if floating else ""), str(robot.nv), query, str(states)]
-            shown += [f"{median(own):.2f}" for own in times] + [""] * (3 - len(times))
+            times = times_of_calls(calls, states)
+            cells = [path.stem + (", floating" if floating else ""), str(robot.nv), query, str(states)]
+            cells += [f"{median(own_times):.2f}" for own_times in times] + [""] * (3 - len(times))
             if len(times) == 3:
-                ratios = [theirs / own for own, theirs in zip(times[0], times[2], strict=True)]
+                ratios = [peer_time / own_time for own_time, peer_time in zip(times[0], times[2], strict=True)]
                 low, *_, high = quantiles(ratios, n=10)
-                shown += [f"{ratio:.1f}" for ratio in (median(ratios), low, high)]
+                cells += [f"{ratio:.1f}" for ratio in (median(ratios), low, high)]
             else:
-                shown += [""] * 3
-            print("| " + " | ".join([*shown, f"{first:.2f}"]) + " |", flush=True)
+                cells += [""] * 3
+            print("| " + " | ".join([*cells, f"{first:.2f}"]) + " |", flush=True)
 
 
-def timed(calls: list[Callable[[], Any]], states: int) -> list[list[float]]:
+def times_of_calls(calls: list[Callable[[], Any]], states: int) -> list[list[float]]:
     """Returns us of CPU time per state of each call, by rounds that alternate."""
     repeats = []
     for call in calls:
         call()
-        begun = process_time()
+        start_s = process_time()
         call()
-        repeats.append(max(1, round(ROUND_S / (process_time() - begun))))
+        # The same time for each kind and round: a fast call alone would be below the clock's resolution.
+        repeats.append(max(1, round(ROUND_S / (process_time() - start_s))))
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(ROUNDS):
-        for call, repeat, taken in zip(calls, repeats, times, strict=True):
-            begun = process_time()
+        for call, repeat, call_times in zip(calls, repeats, times, strict=True):
+            start_s = process_time()
             for _ in range(repeat):
                 call()
-            taken.append((process_time() - begun) / repeat / states * 1e6)
+            call_times.append((process_time() - start_s) / repeat / states * 1e6)
     return times
 
 
@@ -122,25 +123,27 @@ class Derivatives(PinocchioCpp):
         self.of_v = rates + [self.model.idx_vs[joint] for joint in moving]
         self.load()
 
-    def states(self, q: Array, *others: Array) -> list[Array]:
+    def states(self, q: Array, *tangents: Array) -> list[Array]:
         """Returns the arrays in Pinocchio's order of joints."""
-        found = [np.empty_like(q), *(np.empty_like(other) for other in others)]
-        found[0][:, self.of_q] = q
-        for own, other in zip(found[1:], others, strict=True):
-            own[:, self.of_v] = other
-        return found
+        reordered = [np.empty_like(q), *(np.empty_like(other) for other in tangents)]
+        reordered[0][:, self.of_q] = q
+        for row, other in zip(reordered[1:], tangents, strict=True):
+            row[:, self.of_v] = other
+        return reordered
 
     def check(self, query: str, answer: Any, q: Array, v: Array, x: Array) -> None:
         """Raises SystemExit if the derivatives by q and v of the first state are not Pinocchio's."""
-        at = [array[0] for array in self.states(q[:1], v[:1], x[:1])]
+        inputs = [array[0] for array in self.states(q[:1], v[:1], x[:1])]
         inverse = query == "inverse_dynamics_derivatives"
-        theirs = (self.pin.computeRNEADerivatives if inverse else self.pin.computeABADerivatives)(
-            self.model, self.data, *at
+        peer_answer = (self.pin.computeRNEADerivatives if inverse else self.pin.computeABADerivatives)(
+            self.model, self.data, *inputs
         )
-        for name, expected in zip(("dtau_dq", "dtau_dv") if inverse else ("da_dq", "da_dv"), theirs[:2], strict=True):
-            apart = np.abs(getattr(answer, name)[0] - expected[np.ix_(self.of_v, self.of_v)]).max()
-            if not apart <= WITHIN * np.abs(expected).max():
-                raise SystemExit(f"{query}: {name} differs by {apart:g} from Pinocchio's")
+        for name, expected in zip(
+            ("dtau_dq", "dtau_dv") if inverse else ("da_dq", "da_dv"), peer_answer[:2], strict=True
+        ):
+            difference = np.abs(getattr(answer, name)[0] - expected[np.ix_(self.of_v, self.of_v)]).max()
+            if not difference <= MAX_DIFFERENCE * np.abs(expected).max():
+                raise SystemExit(f"{query}: {name} differs by {difference:g} from Pinocchio's")
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Callable[[], Any]:
         arrays = [np.ascontiguousarray(array) for array in self.states(q, v, x)]

@@ -32,30 +32,31 @@ def main() -> None:
     parser.add_argument("link")
     parser.add_argument("--targets", type=int, default=100_000)
     parser.add_argument("--peers", type=int, default=500, help="number of these that the peers solve")
-    given = parser.parse_args()
-    robot = Robot.from_urdf(given.robot)
+    options = parser.parse_args()
+    robot = Robot.from_urdf(options.robot)
     rng, limits = np.random.default_rng(0), robot.limits
+    # Poses within one turn: continuous joints have no limits to draw from.
     lower, upper = np.maximum(limits.lower, -np.pi), np.minimum(limits.upper, np.pi)
-    q = np.array([robot.configuration.random(rng, lower, upper) for _ in range(given.targets)])
-    poses = robot.point_motion(q, np.zeros((len(q), robot.nv)), given.link)
-    goal = Target(link=given.link, position=poses.position, rotation=poses.rotation)
-    inverse_kinematics(robot, Target(link=given.link, position=poses.position[0]))  # compiles
-    begun = process_time()
-    found = inverse_kinematics(robot, goal, attempts=ATTEMPTS, iterations=ITERATIONS)
-    took = process_time() - begun
-    print(f"{robot.name}, {given.link}: {given.targets} poses\n\n| | reached, % | us per target |\n|---|---|---|")
-    print(f"| dyn_service | {100.0 * found.reached.mean():.3f} | {1e6 * took / given.targets:.0f} |")
+    q = np.array([robot.configuration.random(rng, lower, upper) for _ in range(options.targets)])
+    poses = robot.point_motion(q, np.zeros((len(q), robot.nv)), options.link)
+    goal = Target(link=options.link, position=poses.position, rotation=poses.rotation)
+    inverse_kinematics(robot, Target(link=options.link, position=poses.position[0]))  # compiles
+    start_s = process_time()
+    solutions = inverse_kinematics(robot, goal, attempts=ATTEMPTS, iterations=ITERATIONS)
+    duration_s = process_time() - start_s
+    print(f"{robot.name}, {options.link}: {options.targets} poses\n\n| | reached, % | us per target |\n|---|---|---|")
+    print(f"| dyn_service | {100.0 * solutions.reached.mean():.3f} | {1e6 * duration_s / options.targets:.0f} |")
     for name, peer in (("Pinocchio's loop", pinocchio_loop), ("pink, one start", pink_loop)):
         try:
-            solve = peer(given.robot, given.link, robot)
+            solve = peer(options.robot, options.link, robot)
         except ImportError as missing:
             print(f"| {name} | {missing} | |")
             continue
-        begun = process_time()
-        reached = [solve(poses.position[k], poses.rotation[k]) for k in range(given.peers)]
-        took = process_time() - begun
-        print(f"| {name} | {100.0 * np.mean(reached):.3f} | {1e6 * took / given.peers:.0f} |")
-    reasons, counts = np.unique(found.reason[~found.reached], return_counts=True)
+        start_s = process_time()
+        successes = [solve(poses.position[k], poses.rotation[k]) for k in range(options.peers)]
+        duration_s = process_time() - start_s
+        print(f"| {name} | {100.0 * np.mean(successes):.3f} | {1e6 * duration_s / options.peers:.0f} |")
+    reasons, counts = np.unique(solutions.reason[~solutions.reached], return_counts=True)
     print("\nnot reached:", {str(reason): int(count) for reason, count in zip(reasons, counts, strict=True)})
 
 

@@ -25,6 +25,7 @@ ALONE_S = 30.0
 
 def bare(duration_s: float) -> dict[str, float]:
     """Lateness of a loop at 1 kHz with nothing in it."""
+    # The plant has the same timer slack; with the system's 50 us the floor would be higher than the plant.
     precise_sleep()
     lateness, pacer = Lateness(), Pacer(1e-3)
     end = time.monotonic() + duration_s
@@ -34,8 +35,8 @@ def bare(duration_s: float) -> dict[str, float]:
     return {**lateness.microseconds(), "overruns": pacer.overruns}
 
 
-def row(name: str, found: dict[str, float]) -> None:
-    print(f"{name:22}", *(f"{found[key]:9.0f}" for key in LATE), f"{found['overruns']:9.0f}", flush=True)
+def row(name: str, figures: dict[str, float]) -> None:
+    print(f"{name:22}", *(f"{figures[key]:9.0f}" for key in LATE), f"{figures['overruns']:9.0f}", flush=True)
 
 
 def main() -> None:
@@ -43,23 +44,24 @@ def main() -> None:
     parser.add_argument("--duration", type=float, default=600.0, help="seconds of the launch (600)")
     parser.add_argument("--bare", type=float, help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs="*", help="launch arguments, NAME:=VALUE")
-    asked = parser.parse_args()
-    if asked.bare:
-        print(json.dumps(bare(asked.bare)))
+    options = parser.parse_args()
+    if options.bare:
+        print(json.dumps(bare(options.bare)))
         return
     print(f"{'late, us':22} {'p50':>9} {'p99':>9} {'p99.9':>9} {'max':>9} {'overruns':>9}")
     row("bare loop, alone", bare(ALONE_S))
     with tempfile.TemporaryDirectory() as folder:
         launch = [sys.executable, "-m", "dyn_service", "launch", "panda_computed_torque", "rate_hz:=1000"]
-        launch += [*asked.arguments, "--duration", str(asked.duration), "--report", folder]
+        launch += [*options.arguments, "--duration", str(options.duration), "--report", folder]
         with subprocess.Popen(launch, stdout=subprocess.DEVNULL) as running:
-            beside = subprocess.run(
-                [sys.executable, __file__, "--bare", str(asked.duration)], stdout=subprocess.PIPE, check=True
+            # In a process of its own, as the plant is.
+            bare_loop = subprocess.run(
+                [sys.executable, __file__, "--bare", str(options.duration)], stdout=subprocess.PIPE, check=True
             )
         if running.returncode:
             raise SystemExit(running.returncode)
         report = json.loads((Path(folder) / "report.json").read_text())
-    row("bare loop, beside", json.loads(beside.stdout))
+    row("bare loop, meanwhile", json.loads(bare_loop.stdout))
     row("plant", report["plant"])
     row("bare loop, alone", bare(ALONE_S))
     requests, trips, plant = report["requests"], report["requests"]["update_us"], report["plant"]

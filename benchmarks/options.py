@@ -73,7 +73,7 @@ def state(robot: RobotQueries, lead: tuple[int, ...]) -> list[np.ndarray]:
 
 def dynamics(robot: RobotQueries, query: str, lead: tuple[int, ...]) -> Calls:
     """Returns calls of a query with options of their own, alone and in pairs."""
-    ask, given = getattr(robot, query), state(robot, lead)
+    ask, inputs = getattr(robot, query), state(robot, lead)
     link = robot.link_names[-1]
     options: dict[str, dict[str, Any]] = {
         "gravity": {"gravity": MOON},
@@ -83,26 +83,26 @@ def dynamics(robot: RobotQueries, query: str, lead: tuple[int, ...]) -> Calls:
     }
     if query == "forward_dynamics":
         options["method"] = {"method": "mass_matrix"}
-    calls: dict[str, Callable[[], object]] = {"plain": lambda: ask(*given)}
+    calls: dict[str, Callable[[], object]] = {"plain": lambda: ask(*inputs)}
     for count in (1, 2):
         for names in combinations(options, count):
-            chosen = {key: value for name in names for key, value in options[name].items()}
-            calls[" and ".join(names)] = lambda chosen=chosen: ask(*given, **chosen)  # type: ignore[misc]
-    listed, single = [x.tolist() for x in given], [x.astype(np.float32) for x in given]
+            call_options = {key: value for name in names for key, value in options[name].items()}
+            calls[" and ".join(names)] = lambda call_options=call_options: ask(*inputs, **call_options)  # type: ignore[misc]
+    lists, single = [x.tolist() for x in inputs], [x.astype(np.float32) for x in inputs]
     if not lead:
-        calls["lists"] = lambda: ask(*listed)
+        calls["lists"] = lambda: ask(*lists)
     return calls | {"single precision": lambda: ask(*single)}
 
 
 def selections(robot: RobotQueries, lead: tuple[int, ...]) -> Calls:
     """Returns calls of `constraint_forces` with selected joints and other axes."""
-    given = state(robot, lead)
+    inputs = state(robot, lead)
     ask, joint = robot.constraint_forces, robot.joint_names[3]
     return {
-        "plain": lambda: ask(*given),
-        "a joint": lambda: ask(*given, joints=[joint]),
-        "a joint and gravity": lambda: ask(*given, joints=[joint], gravity=MOON),
-        "world axes": lambda: ask(*given, frame="world"),
+        "plain": lambda: ask(*inputs),
+        "a joint": lambda: ask(*inputs, joints=[joint]),
+        "a joint and gravity": lambda: ask(*inputs, joints=[joint], gravity=MOON),
+        "world axes": lambda: ask(*inputs, frame="world"),
     }
 
 
@@ -143,19 +143,20 @@ def outputs(robot: Robot, states: int) -> Calls:
 
 def table(title: str, calls: Calls, blocks: int, block: int = BLOCK) -> None:
     """Prints medians of each call, and their ratio to the first."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
+    durations: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         for _ in range(3):
             call()
+    # Blocks of all calls in turn, so that a slow minute is in each of them.
     for _ in range(blocks):
         for name, call in calls.items():
-            begun = perf_counter_ns()
+            start_ns = perf_counter_ns()
             for _ in range(block):
                 call()
-            taken[name].append((perf_counter_ns() - begun) / block / 1e3)
+            durations[name].append((perf_counter_ns() - start_ns) / block / 1e3)
     print(f"\n{title}")
-    for name, times in taken.items():
-        ratio = median(t / plain for t, plain in zip(times, taken[next(iter(taken))], strict=True))
+    for name, times in durations.items():
+        ratio = median(t / plain for t, plain in zip(times, durations[next(iter(durations))], strict=True))
         print(f"  {name:28}{median(times):10.2f} us{ratio:9.2f}")
 
 

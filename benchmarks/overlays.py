@@ -35,35 +35,38 @@ def main() -> None:
         robot = Robot.from_urdf(path)
         print(f"\n{robot.name}, {robot.nv} entries of v")
         for query in QUERIES:
-            table(f"{query}, one state", alone(robot, query), arguments.blocks, 50)
-            table(f"{query}, {arguments.states} states", many(robot, query, arguments.states), arguments.blocks, 1)
+            table(f"{query}, one state", single_calls(robot, query), arguments.blocks, 50)
+            table(
+                f"{query}, {arguments.states} states", batch_calls(robot, query, arguments.states), arguments.blocks, 1
+            )
 
 
-def alone(robot: Robot, query: str) -> dict[str, Callable[[], object]]:
+def single_calls(robot: Robot, query: str) -> dict[str, Callable[[], object]]:
     """One state."""
-    ask, given = getattr(robot, query), state(robot, query, ())
-    carried = Overlay(Payload(robot.link_names[-1], 1.0))
-    view = getattr(robot.overlaid(carried), query)
+    ask, inputs = getattr(robot, query), state(robot, query, ())
+    overlay = Overlay(Payload(robot.link_names[-1], 1.0))
+    view = getattr(robot.overlaid(overlay), query)
     return {
-        "plain": lambda: ask(*given),
-        "view": lambda: view(*given),
-        "passed": lambda: ask(*given, overlay=carried),
+        "plain": lambda: ask(*inputs),
+        "view": lambda: view(*inputs),
+        "passed": lambda: ask(*inputs, overlay=overlay),
     }
 
 
-def many(robot: Robot, query: str, states: int) -> dict[str, Callable[[], object]]:
+def batch_calls(robot: Robot, query: str, states: int) -> dict[str, Callable[[], object]]:
     """A batch."""
     rng = np.random.default_rng(1)
-    ask, given = getattr(robot, query), state(robot, query, (states,))
-    one = getattr(robot.overlaid(Overlay(Payload(robot.link_names[-1], 1.0))), query)
+    ask, inputs = getattr(robot, query), state(robot, query, (states,))
+    query_of_one = getattr(robot.overlaid(Overlay(Payload(robot.link_names[-1], 1.0))), query)
+    # Links without mass stay so: a mass would make their joints move something, and another kernel.
     heavy = [name for name, body in zip(robot.link_names, robot.tree.inertia, strict=True) if body.mass > 0.0]
-    drawn = Overlay(links={name: Inertial(mass=rng.uniform(0.5, 2.0, states)) for name in heavy})
-    each = getattr(robot.overlaid(drawn), query)
+    overlay = Overlay(links={name: Inertial(mass=rng.uniform(0.5, 2.0, states)) for name in heavy})
+    query_of_many = getattr(robot.overlaid(overlay), query)
     return {
-        "plain": lambda: ask(*given),
-        "view of one robot": lambda: one(*given),
-        f"view of {states} robots": lambda: each(*given),
-        f"{states} robots passed": lambda: ask(*given, overlay=drawn),
+        "plain": lambda: ask(*inputs),
+        "view of one robot": lambda: query_of_one(*inputs),
+        f"view of {states} robots": lambda: query_of_many(*inputs),
+        f"{states} robots passed": lambda: ask(*inputs, overlay=overlay),
     }
 
 
@@ -74,21 +77,22 @@ def state(robot: Robot, query: str, lead: tuple[int, ...]) -> tuple[np.ndarray, 
     return (q,) if query == "mass_matrix" else (q, v, x)
 
 
-def table(title: str, asked: dict[str, Callable[[], object]], blocks: int, calls: int) -> None:
+def table(title: str, cases: dict[str, Callable[[], object]], blocks: int, calls: int) -> None:
     """Prints medians of a call, and their ratio to the first."""
-    taken: dict[str, list[float]] = {name: [] for name in asked}
-    for call in asked.values():
+    durations: dict[str, list[float]] = {name: [] for name in cases}
+    for call in cases.values():
         for _ in range(calls):
             call()
+    # Blocks of all calls in turn, so that a slow minute is in each of them.
     for _ in range(blocks):
-        for name, call in asked.items():
-            begun = perf_counter_ns()
+        for name, call in cases.items():
+            start_ns = perf_counter_ns()
             for _ in range(calls):
                 call()
-            taken[name].append((perf_counter_ns() - begun) / calls / 1e3)
-    first = median(taken["plain"])
+            durations[name].append((perf_counter_ns() - start_ns) / calls / 1e3)
+    first = median(durations["plain"])
     print(f"  {title}")
-    for name, times in taken.items():
+    for name, times in durations.items():
         print(f"    {name:24}{median(times):11.2f} us{median(times) / first:8.2f}")
 
 

@@ -30,6 +30,7 @@ from time import perf_counter
 from typing import Any, ClassVar
 from xml.etree import ElementTree
 
+# NumPy reads it when it is imported: every peer has one core.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
@@ -43,13 +44,13 @@ CHAINS = (4, 16, 64, 256, 1024)
 QUERIES = ("inverse_dynamics", "forward_dynamics", "mass_matrix")
 BATCHES = (1, 64, 4096, 1_000_000)
 GRAVITY = 9.81
-WITHIN = 1e-8
+MAX_DIFFERENCE = 1e-8
 """Largest difference relative to the largest entry: rounding in double precision, where masses differ by 1e3."""
-DRAWN = "panda"
+PLOTTED_ROBOT = "panda"
 LIMITS = ("limit: operations", "limit: memory")
-FEW_ROBOTS, FEW_BATCHES = ("ur5e", DRAWN), (1, 64)
-"""Those of peers with `Peer.few`."""
-MOST_NUMBERS = 40_000_000
+FEW_ROBOTS, FEW_BATCHES = ("ur5e", PLOTTED_ROBOT), (1, 64)
+"""Those of peers with `Peer.limited`."""
+MAX_NUMBERS = 40_000_000
 """In a result: 320 MB, and as much for each of the inputs and each peer."""
 LONGEST_CALL_S = 1.0
 """A peer is not timed with a batch for which one call would take longer."""
@@ -65,7 +66,7 @@ class Peer(ABC):
     package: ClassVar[str]
     queries: ClassVar[tuple[str, ...]] = QUERIES
     gravity: ClassVar[float] = GRAVITY
-    few: ClassVar[bool] = False
+    limited: ClassVar[bool] = False
     """Whether to measure few robots and batches, because each takes seconds to compile or to compute."""
 
     @abstractmethod
@@ -75,11 +76,11 @@ class Peer(ABC):
     order: Any = slice(None)
     """Index of each joint's entry in the peer's own vectors."""
 
-    def given(self, array: Array) -> Array:
+    def in_peer_order(self, array: Array) -> Array:
         """Returns an array (states, joints) in the peer's order."""
-        found = np.empty_like(array)
-        found[:, self.order] = array
-        return found
+        reordered = np.empty_like(array)
+        reordered[:, self.order] = array
+        return reordered
 
     @abstractmethod
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
@@ -138,12 +139,12 @@ class Pinocchio(Peer):
         self.order = [self.model.idx_vs[self.model.getJointId(name)] for name in joints]
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
-        q, v, x = (self.given(a) for a in (q, v, x))
+        q, v, x = (self.in_peer_order(a) for a in (q, v, x))
         pin, model, data = self.pin, self.model, self.data
         if query == "mass_matrix":
-            return lambda: np.array([pin.crba(model, data, each) for each in q])
+            return lambda: np.array([pin.crba(model, data, q_k) for q_k in q])
         ask = pin.rnea if query == "inverse_dynamics" else pin.aba
-        return lambda: np.array([ask(model, data, *each) for each in zip(q, v, x, strict=True)])
+        return lambda: np.array([ask(model, data, *state) for state in zip(q, v, x, strict=True)])
 
     def result(self, answer: Any) -> Array:
         if answer.ndim == 3:
@@ -159,8 +160,8 @@ class PinocchioParallel(Pinocchio):
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
         pool = self.pin.ModelPool(self.model, 1)
         ask = self.pin.rneaInParallel if query == "inverse_dynamics" else self.pin.abaInParallel
-        given = [np.asfortranarray(self.given(a).T) for a in (q, v, x)]
-        return lambda: ask(1, pool, *given)
+        inputs = [np.asfortranarray(self.in_peer_order(a).T) for a in (q, v, x)]
+        return lambda: ask(1, pool, *inputs)
 
     def result(self, answer: Any) -> Array:
         return super().result(np.asarray(answer).T.reshape(-1, self.model.nv))
@@ -209,7 +210,7 @@ class PinocchioCpp(Pinocchio):
         return library
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
-        arrays = [np.ascontiguousarray(self.given(a)) for a in (q, v, x)]
+        arrays = [np.ascontiguousarray(self.in_peer_order(a)) for a in (q, v, x)]
         n = q.shape[1]
         out = np.empty((len(q), n, n) if query == "mass_matrix" else q.shape)
         pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*arrays, out)]  # which keep the arrays
@@ -242,11 +243,11 @@ class MuJoCo(Peer):
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
         mujoco, model, data = self.mujoco, self.model, self.data
-        given = [self.given(a) for a in (q, v, x)]
+        inputs = [self.in_peer_order(a) for a in (q, v, x)]
         out = np.empty((len(q), model.nv, model.nv) if query == "mass_matrix" else q.shape)
 
         def run() -> Array:
-            for k, (qk, vk, xk) in enumerate(zip(*given, strict=True)):
+            for k, (qk, vk, xk) in enumerate(zip(*inputs, strict=True)):
                 data.qpos[:], data.qvel[:] = qk, vk
                 if query == "inverse_dynamics":
                     data.qacc[:] = xk
@@ -289,12 +290,12 @@ class Drake(Peer):
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
         plant, context, forces = self.plant, self.context, self.forces
-        given = [self.given(a) for a in (q, v, x)]
+        inputs = [self.in_peer_order(a) for a in (q, v, x)]
         out = np.empty((len(q), q.shape[1], q.shape[1]) if query == "mass_matrix" else q.shape)
         port = plant.get_applied_generalized_force_input_port()
 
         def run() -> Array:
-            for k, (qk, vk, xk) in enumerate(zip(*given, strict=True)):
+            for k, (qk, vk, xk) in enumerate(zip(*inputs, strict=True)):
                 plant.SetPositions(context, qk)
                 plant.SetVelocities(context, vk)
                 if query == "inverse_dynamics":
@@ -322,22 +323,22 @@ class Dynibo(Peer):
             file.write(urdf)
             file.flush()
             self.robot = dynibo.Robot.from_urdf(file.name)
-        known = breadth_first(urdf)
-        self.order = [known.index(name) for name in joints]
+        joint_order = breadth_first(urdf)
+        self.order = [joint_order.index(name) for name in joints]
 
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
-        q, v, x = (self.given(each) for each in (q, v, x))
+        q, v, x = (self.in_peer_order(array) for array in (q, v, x))
         ask = getattr(self.robot, query)
         if query == "mass_matrix":
             n = q.shape[1]
-            return lambda: np.array([ask(each) for each in q]).reshape(-1, n, n)
-        return lambda: np.array([ask(*each) for each in zip(q, v, x, strict=True)])
+            return lambda: np.array([ask(q_k) for q_k in q]).reshape(-1, n, n)
+        return lambda: np.array([ask(*state) for state in zip(q, v, x, strict=True)])
 
 
 class _Jax(Peer):
     """A library on JAX, in double precision: `jax.jit` of `jax.vmap`, compiled for each number of states."""
 
-    few = True
+    limited = True
 
     def __init__(self, urdf: str, joints: Sequence[str]) -> None:
         import jax
@@ -361,8 +362,8 @@ class _Jax(Peer):
         if query not in self.compiled:
             self.compiled[query] = self.jax.jit(self.jax.vmap(self.function(query)))
         ask = self.compiled[query]
-        given = [self.jax.device_put(self.given(each)) for each in (q, v, x)]
-        return lambda: ask(*given).block_until_ready()
+        inputs = [self.jax.device_put(self.in_peer_order(array)) for array in (q, v, x)]
+        return lambda: ask(*inputs).block_until_ready()
 
     def result(self, answer: Any) -> Array:
         return super().result(np.asarray(answer))
@@ -391,8 +392,8 @@ class Mjx(_Jax):
             return mjx.forward(model, data.replace(qpos=q, qvel=v, qfrc_applied=x)).qacc
 
         def mass(q: Any, v: Any, x: Any) -> Any:
-            found = mjx.crb(model, mjx.com_pos(model, mjx.kinematics(model, data.replace(qpos=q))))
-            return mjx.full_m(model, found)
+            with_inertia = mjx.crb(model, mjx.com_pos(model, mjx.kinematics(model, data.replace(qpos=q))))
+            return mjx.full_m(model, with_inertia)
 
         return {"inverse_dynamics": inverse, "forward_dynamics": forward, "mass_matrix": mass}[query]
 
@@ -440,11 +441,11 @@ class Adam(_Jax):
         self.model = KinDynComputations(file, list(joints), gravity=gravity)
 
     def function(self, query: str) -> Callable[[Any, Any, Any], Any]:
-        base, still, solve = np.eye(4), np.zeros(6), self.jax.numpy.linalg.solve
+        base, zero_base, solve = np.eye(4), np.zeros(6), self.jax.numpy.linalg.solve
 
         def ask(q: Any, v: Any, x: Any) -> Any:
             mass = self.model.mass_matrix(base, q)[6:, 6:]
-            bias = None if query == "mass_matrix" else self.model.bias_force(base, q, still, v)[6:]
+            bias = None if query == "mass_matrix" else self.model.bias_force(base, q, zero_base, v)[6:]
             return _with_mass_matrix(solve, query, mass, bias, x)
 
         return ask
@@ -453,7 +454,7 @@ class Adam(_Jax):
 class AdamTorch(Peer):
     """The same by its PyTorch backend for batches, with one thread."""
 
-    name, package, few = "adam, PyTorch", "torch", True
+    name, package, limited = "adam, PyTorch", "torch", True
 
     def __init__(self, urdf: str, joints: Sequence[str]) -> None:
         import torch
@@ -470,12 +471,12 @@ class AdamTorch(Peer):
     def call(self, query: str, q: Array, v: Array, x: Array) -> Call:
         torch = self.torch
         base = torch.eye(4, dtype=torch.float64).expand(len(q), 4, 4)
-        still = torch.zeros(len(q), 6, dtype=torch.float64)
-        q, v, x = (torch.from_numpy(each.copy()) for each in (q, v, x))
+        zero_base = torch.zeros(len(q), 6, dtype=torch.float64)
+        q, v, x = (torch.from_numpy(array.copy()) for array in (q, v, x))
 
         def ask() -> Any:
             mass = self.model.mass_matrix(base, q)[:, 6:, 6:]
-            bias = None if query == "mass_matrix" else self.model.bias_force(base, q, still, v)[:, 6:]
+            bias = None if query == "mass_matrix" else self.model.bias_force(base, q, zero_base, v)[:, 6:]
             return _with_mass_matrix(torch.linalg.solve, query, mass, bias, x)
 
         return ask
@@ -511,6 +512,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="names of peers to compare with")
     arguments = parser.parse_args()
     os.environ["DYN_SERVICE_CACHE"] = tempfile.mkdtemp(prefix="peers-")  # so that first calls compile
+    # One thread, as the other peers have by themselves.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     if hasattr(os, "sched_setaffinity"):  # JAX has no option for one thread
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -519,12 +521,12 @@ def main() -> None:
     peers = [kind for kind in PEERS if not (arguments.quick and kind is PinocchioCpp)]
     if arguments.only:
         peers = [kind for kind in peers if kind is DynService or kind.name in arguments.only]
-    found = measure(peers, names, batches, 5 if arguments.quick else arguments.rounds)
+    results = measure(peers, names, batches, 5 if arguments.quick else arguments.rounds)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
-    print(table(found))
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
     if arguments.page is not None:
-        write_page(found, arguments.page)
+        write_page(results, arguments.page)
 
 
 def measure(kinds: Sequence[type[Peer]], names: Sequence[str], batches: Sequence[int], rounds: int) -> dict[str, Any]:
@@ -538,30 +540,30 @@ def measure(kinds: Sequence[type[Peer]], names: Sequence[str], batches: Sequence
         joints = Robot.from_text(urdf).joint_names
         peers: list[Peer] = []
         for kind in kinds:
-            if kind.few and name not in FEW_ROBOTS:
+            if kind.limited and name not in FEW_ROBOTS:
                 continue
             try:
                 peers.append(kind(urdf, joints))
             except Exception as error:  # noqa: BLE001  # a peer's own errors are of any type
                 missing[f"{kind.name}, {name}"] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
         for query in QUERIES:
-            if name == DRAWN and isinstance(peers[0], DynService):
+            if name == PLOTTED_ROBOT and isinstance(peers[0], DynService):
                 operations[query] = peers[0].operations(query)
             for batch in batches:
                 numbers = batch * len(joints) * (len(joints) if query == "mass_matrix" else 1)
-                if numbers > MOST_NUMBERS:
+                if numbers > MAX_NUMBERS:
                     continue
                 print(f"{name}, {query}, {batch}", file=sys.stderr, flush=True)
                 states = rng.uniform(-1.0, 1.0, (3, batch, len(joints)))
-                asked = [each for each in peers if not each.few or batch in FEW_BATCHES]
-                timed = times(asked, query, states, rounds, missing, name, first)
+                measured_peers = [peer for peer in peers if not peer.limited or batch in FEW_BATCHES]
+                times_of_peer = times(measured_peers, query, states, rounds, missing, name, first)
                 figures += [
                     {"robot": name, "joints": len(joints), "query": query, "batch": batch, "peer": peer, "us": us}
-                    for peer, us in timed.items()
+                    for peer, us in times_of_peer.items()
                 ]
     limits = {"operations": operations, **rates()}
-    found = {"machine": machine(), "versions": versions(), "missing": missing, "first": first, "limits": limits}
-    return {**found, "figures": figures}
+    environment = {"machine": machine(), "versions": versions(), "missing": missing, "first": first, "limits": limits}
+    return {**environment, "figures": figures}
 
 
 def times(
@@ -579,43 +581,46 @@ def times(
     not timed, such as results that differ from this project's.
     """
     calls: dict[str, tuple[Call, int]] = {}
-    own = next(each for each in peers if isinstance(each, DynService))
-    for peer in (each for each in peers if query in each.queries):
-        few = states if peer.few else states[:, :8]
-        begun = perf_counter()
+    own_peer = next(peer for peer in peers if isinstance(peer, DynService))
+    for peer in (peer for peer in peers if query in peer.queries):
+        # The first call compiles, and its answer is compared: a few states show a peer that is wrong or slow at once.
+        sample = states if peer.limited else states[:, :8]
+        start_s = perf_counter()
         try:
-            answer = peer.result(peer.call(query, *few)())
-            taken = perf_counter() - begun
-            check_equal(peer, query, robot, answer, own.expected(query, peer.gravity, *few))
+            answer = peer.result(peer.call(query, *sample)())
+            first_call_s = perf_counter() - start_s
+            # Before it is timed: a peer that computes something else is not slower or faster.
+            check_equal(peer, query, robot, answer, own_peer.expected(query, peer.gravity, *sample))
         except Exception as error:  # noqa: BLE001
             missing[f"{peer.name}, {robot}, {query}"] = f"{type(error).__name__}: {error}".splitlines()[0][:120]
             continue
-        first.setdefault(f"{peer.name}, {robot}, {query}", taken)
-        call = peer.call(query, *few)
+        first.setdefault(f"{peer.name}, {robot}, {query}", first_call_s)
+        call = peer.call(query, *sample)
         call()
-        begun = perf_counter()
+        start_s = perf_counter()
         call()
-        if (perf_counter() - begun) / few.shape[1] * states.shape[1] > LONGEST_CALL_S and states.shape[1] > 1:
+        if (perf_counter() - start_s) / sample.shape[1] * states.shape[1] > LONGEST_CALL_S and states.shape[1] > 1:
             continue
         call = peer.call(query, *states)
         call()
-        begun = perf_counter()
+        start_s = perf_counter()
         call()
-        calls[peer.name] = call, max(1, int(0.02 / max(perf_counter() - begun, 1e-7)))
-    timed: dict[str, list[float]] = {name: [] for name in calls}
+        # Rounds of 20 ms: far above the clock's resolution, short enough that all peers meet the same machine.
+        calls[peer.name] = call, max(1, int(0.02 / max(perf_counter() - start_s, 1e-7)))
+    times_of_peer: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, (call, count) in calls.items():
-            begun = perf_counter()
+            start_s = perf_counter()
             for _ in range(count):
                 call()
-            timed[name].append((perf_counter() - begun) / count / states.shape[1] * 1e6)
-    return timed
+            times_of_peer[name].append((perf_counter() - start_s) / count / states.shape[1] * 1e6)
+    return times_of_peer
 
 
 def check_equal(peer: Peer, query: str, robot: str, answer: Array, expected: Array) -> None:
     """Raises ValueError if a peer's results differ from the expected ones by more than rounding."""
     error = float(np.abs(answer - expected).max() / np.abs(expected).max())
-    if answer.shape != expected.shape or not error <= WITHIN:
+    if answer.shape != expected.shape or not error <= MAX_DIFFERENCE:
         raise ValueError(
             f"the results of {peer.name} for {query} of {robot} differ by {error:.1e} of the largest entry"
         )
@@ -623,15 +628,15 @@ def check_equal(peer: Peer, query: str, robot: str, answer: Array, expected: Arr
 
 def breadth_first(urdf: str) -> list[str]:
     """Returns the names of the joints that move, each depth of the tree after the one above it."""
-    below: dict[str | None, list[Any]] = {}
+    child_joints: dict[str | None, list[Any]] = {}
     joints = ElementTree.fromstring(urdf).findall("joint")
     for joint in joints:
-        below.setdefault(joint.find("parent").get("link"), []).append(joint)  # type: ignore[union-attr]
+        child_joints.setdefault(joint.find("parent").get("link"), []).append(joint)  # type: ignore[union-attr]
     children = {joint.find("child").get("link") for joint in joints}  # type: ignore[union-attr]
-    ordered = [joint for link in below if link not in children for joint in below[link]]
-    for joint in ordered:  # which grows
-        ordered += below.get(joint.find("child").get("link"), [])
-    return [joint.get("name") for joint in ordered if joint.get("type") != "fixed"]
+    joint_queue = [joint for link in child_joints if link not in children for joint in child_joints[link]]
+    for joint in joint_queue:  # which grows
+        joint_queue += child_joints.get(joint.find("child").get("link"), [])
+    return [joint.get("name") for joint in joint_queue if joint.get("type") != "fixed"]
 
 
 def bare(path: Path) -> str:
@@ -677,13 +682,15 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Returns the installed versions of the peers."""
-    found = {}
+    package_versions = {}
     for package in dict.fromkeys(kind.package for kind in PEERS):
         try:
-            found[package] = __version__ if package == DynService.package else importlib.metadata.version(package)
+            package_versions[package] = (
+                __version__ if package == DynService.package else importlib.metadata.version(package)
+            )
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            package_versions[package] = "not installed"
+    return package_versions
 
 
 def rates() -> dict[str, float]:
@@ -692,57 +699,60 @@ def rates() -> dict[str, float]:
     out, copied = np.empty_like(a), np.empty_like(flat)
 
     def best(call: Call) -> float:
-        taken = []
+        durations = []
         for _ in range(30):
-            begun = perf_counter()
+            start_s = perf_counter()
             call()
-            taken.append(perf_counter() - begun)
-        return min(taken)
+            durations.append(perf_counter() - start_s)
+        # The least of thirty: what the machine can do, not what else it was doing.
+        return min(durations)
 
     seconds, copying = best(lambda: np.matmul(a, a, out=out)), best(lambda: np.copyto(copied, flat))
     return {"operations_per_s": 2.0 * 256**3 / seconds, "bytes_per_s": 2.0 * flat.nbytes / copying}
 
 
-def least_us(found: Mapping[str, Any], query: str, joints: int) -> tuple[float, float]:
+def least_us(results: Mapping[str, Any], query: str, joints: int) -> tuple[float, float]:
     """Returns the us per state that arithmetic and memory allow at least, for the robot that is drawn."""
-    limits = found["limits"]
+    limits = results["limits"]
     numbers = joints + joints**2 if query == "mass_matrix" else 4 * joints
-    return (
-        1e6 * limits["operations"][query] / limits["operations_per_s"],
-        8e6 * numbers / limits["bytes_per_s"],
-    )
+    return (1e6 * limits["operations"][query] / limits["operations_per_s"], 8e6 * numbers / limits["bytes_per_s"])
 
 
-def table(found: Mapping[str, Any]) -> str:
+def table(results: Mapping[str, Any]) -> str:
     """Returns Markdown tables of the medians: us per state of this project, and how many times that of the others."""
     lines = []
-    peers = sorted(dict.fromkeys(row["peer"] for row in found["figures"]), key=lambda peer: peer != DynService.name)
+    peers = sorted(dict.fromkeys(row["peer"] for row in results["figures"]), key=lambda peer: peer != DynService.name)
     for query in QUERIES:
-        rows = [row for row in found["figures"] if row["query"] == query]
+        rows = [row for row in results["figures"] if row["query"] == query]
         if not rows:
             continue
         lines += ["", f"## {query.replace('_', ' ').capitalize()}", "", f"| robot | states | {' | '.join(peers)} |"]
         lines.append("|---" * (2 + len(peers)) + "|")
         for robot, batch in dict.fromkeys((row["robot"], row["batch"]) for row in rows):
             us = {row["peer"]: median(row["us"]) for row in rows if (row["robot"], row["batch"]) == (robot, batch)}
-            own = us[DynService.name]
-            cells = [f"{own:.3g}", *(f"{us[p] / own:.1f}" if p in us else "" for p in peers if p != DynService.name)]
+            own_us = us[DynService.name]
+            cells = [
+                f"{own_us:.3g}",
+                *(f"{us[p] / own_us:.1f}" if p in us else "" for p in peers if p != DynService.name),
+            ]
             lines.append(f"| {robot} | {batch} | {' | '.join(cells)} |")
-    spread = [
+    spreads = [
         (quarters[2] - quarters[0]) / quarters[1]
-        for row in found["figures"]
+        for row in results["figures"]
         if len(row["us"]) > 3 and (quarters := quantiles(row["us"], n=4))
     ]
-    if spread:
-        apart = f"{median(spread):.1%} of it apart (median of all figures), at most {max(spread):.0%}"
-        lines += ["", f"The quartiles of a figure are {apart}."]
+    if spreads:
+        quartile_text = f"{median(spreads):.1%} of it apart (median of all figures), at most {max(spreads):.0%}"
+        lines += ["", f"The quartiles of a figure are {quartile_text}."]
     return "\n".join(lines)
 
 
-def first_calls(found: Mapping[str, Any]) -> str:
+def first_calls(results: Mapping[str, Any]) -> str:
     """Returns a table of the seconds of first calls for the robot that is drawn."""
-    seconds = {tuple(key.split(", " + DRAWN + ", ")): s for key, s in found["first"].items() if DRAWN in key}
-    peers = [peer for peer in dict.fromkeys(peer for peer, _ in seconds) if max(_of(seconds, peer)) > 0.05]
+    seconds = {
+        tuple(key.split(", " + PLOTTED_ROBOT + ", ")): s for key, s in results["first"].items() if PLOTTED_ROBOT in key
+    }
+    peers = [peer for peer in dict.fromkeys(peer for peer, _ in seconds) if max(seconds_of_peer(seconds, peer)) > 0.05]
     lines = [
         "## First call",
         "",
@@ -750,7 +760,7 @@ def first_calls(found: Mapping[str, Any]) -> str:
     ]
     lines += [
         "",
-        f"| {DRAWN} | {' | '.join(q.replace('_', ' ') for q in QUERIES)} |",
+        f"| {PLOTTED_ROBOT} | {' | '.join(q.replace('_', ' ') for q in QUERIES)} |",
         "|---" * (1 + len(QUERIES)) + "|",
     ]
     for peer in peers:
@@ -759,36 +769,39 @@ def first_calls(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _of(seconds: Mapping[Any, float], peer: str) -> list[float]:
+def seconds_of_peer(seconds: Mapping[Any, float], peer: str) -> list[float]:
     return [s for (name, _), s in seconds.items() if name == peer]
 
 
-def write_page(found: Mapping[str, Any], page: Path) -> None:
+def write_page(results: Mapping[str, Any], page: Path) -> None:
     """Writes the page and its plots: time per state over the number of states."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    drawn = DRAWN
-    joints = next(row["joints"] for row in found["figures"] if row["robot"] == drawn)
+    robot = PLOTTED_ROBOT
+    joints = next(row["joints"] for row in results["figures"] if row["robot"] == robot)
     with mpl.rc_context({"svg.hashsalt": "peers", "svg.fonttype": "none"}):
         figure, axes = plt.subplots(1, len(QUERIES), figsize=(11, 3.6), layout="constrained", sharey=True)
         for ax, query in zip(axes, QUERIES, strict=True):
-            for peer in dict.fromkeys(row["peer"] for row in found["figures"]):
-                rows = [r for r in found["figures"] if (r["robot"], r["query"], r["peer"]) == (drawn, query, peer)]
+            for peer in dict.fromkeys(row["peer"] for row in results["figures"]):
+                rows = [r for r in results["figures"] if (r["robot"], r["query"], r["peer"]) == (robot, query, peer)]
                 ax.loglog([r["batch"] for r in rows], [median(r["us"]) for r in rows], "o-", label=peer, ms=4)
-            for least, style, label in zip(least_us(found, query, joints), ("--", ":"), LIMITS, strict=True):
-                ax.axhline(least, color="black", lw=1.0, ls=style, label=label)
+            for limit_us, style, label in zip(least_us(results, query, joints), ("--", ":"), LIMITS, strict=True):
+                ax.axhline(limit_us, color="black", lw=1.0, ls=style, label=label)
             ax.set(title=query.replace("_", " "), xlabel="states in a call")
             ax.grid(visible=True, alpha=0.3)
         axes[0].set_ylabel("time per state, us")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
         (page.parent / "images").mkdir(exist_ok=True)
         figure.savefig(page.parent / "images" / "peers.svg", metadata={"Date": None})
-    first = first_calls(found)
-    about, used = found["machine"], ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    missing = "".join(f"\n- {what}: {why}" for what, why in found["missing"].items())
+    first = first_calls(results)
+    host, library_versions = (
+        results["machine"],
+        ", ".join(f"{name} {version}" for name, version in results["versions"].items()),
+    )
+    missing = "".join(f"\n- {subject}: {why}" for subject, why in results["missing"].items())
     page.write_text(
         f"""# Speed compared with other libraries
 
@@ -796,22 +809,22 @@ How fast each library answers on one core: for dyn_service the time per state in
 long they take. Results were compared before they were timed. `python benchmarks/peers.py --page docs/peers.md` writes
 this page; a library is added as a class with two methods.
 
-{about["processor"]}, {about["cores"]} cores, load {about["load"]} at the end; Python {about["python"]}; {used}.
+{host["processor"]}, {host["cores"]} cores, load {host["load"]} at the end; Python {host["python"]}; {library_versions}.
 
 Peers without a call for batches are called in a loop over the states. Forward dynamics is ABA in Pinocchio and Drake;
 MuJoCo solves with the mass matrix, and its `mj_forward` also computes what its solver and sensors need. One state of
 Pinocchio's C++ contains the call from Python, 0.6 us. Empty cells: no such call, not measured, or one call would
 take more than {LONGEST_CALL_S:g} s.
 
-![time per state over the number of states, {drawn}](images/peers.svg)
+![time per state over the number of states, {robot}](images/peers.svg)
 
-The plot is of the robot {drawn}. The two limits in it are the time for the operations of dyn_service's kernel at the
-rate of a product of matrices in cache ({found["limits"]["operations_per_s"] / 1e9:.0f} operations per ns), and the
-time for its inputs and outputs at the rate of a large copy ({found["limits"]["bytes_per_s"] / 1e9:.0f} bytes per ns),
+The plot is of the robot {robot}. The two limits in it are the time for the operations of dyn_service's kernel at the
+rate of a product of matrices in cache ({results["limits"]["operations_per_s"] / 1e9:.0f} operations per ns), and the
+time for its inputs and outputs at the rate of a large copy ({results["limits"]["bytes_per_s"] / 1e9:.0f} bytes per ns),
 both measured in the same run.
 
 {first}
-{table(found)}
+{table(results)}
 {f"{chr(10)}## Not measured{chr(10)}{missing}{chr(10)}" if missing else ""}"""
     )
 

@@ -35,14 +35,14 @@ print(json.dumps({"imports": imported - begun, "first": first - imported, "all":
 """
 
 
-def timed(robot: Path, cache: str) -> dict[str, float]:
+def seconds_of_start(robot: Path, cache: str) -> dict[str, float]:
     """Seconds of one fresh process."""
     environment = {**os.environ, "DYN_SERVICE_CACHE": cache}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(robot)], env=environment, capture_output=True, text=True, check=True
     )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    seconds: dict[str, float] = json.loads(done.stdout)
+    return seconds
 
 
 def main() -> None:
@@ -51,9 +51,10 @@ def main() -> None:
     cold: list[dict[str, float]] = []
     warm: list[dict[str, float]] = []
     for _ in range(ROUNDS):
+        # A pair for each round: the first process fills the cache that the second one reads.
         with tempfile.TemporaryDirectory() as cache:
-            cold.append(timed(robot, cache))
-            warm.append(timed(robot, cache))
+            cold.append(seconds_of_start(robot, cache))
+            warm.append(seconds_of_start(robot, cache))
     print(f"{robot.stem}, {ROUNDS} rounds, seconds: median (smallest to largest)")
     for name, runs in (("cold", cold), ("warm", warm)):
         parts = []

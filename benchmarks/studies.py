@@ -31,16 +31,17 @@ def kernel_seconds(robot: Robot, workers: int, sampled: bool, calls: int = 2000)
     """Returns the processor time of a state, s, of calls in several threads."""
     rng = np.random.default_rng(0)
     q, v, a = rng.normal(size=(3, TILE, robot.nv))
+    # As the tiles of the plan have them: without --sampled the poses of a tile share one motion.
     v, a = (v, a) if sampled else (v[0], a[0])
 
-    def some(_: int) -> None:
+    def share_of_calls(_: int) -> None:
         for _ in range(calls // workers):
             robot.inverse_dynamics(q, v, a)
 
-    begun = time.process_time()
+    start_s = time.process_time()
     with ThreadPoolExecutor(workers) as threads:
-        list(threads.map(some, range(workers)))
-    return (time.process_time() - begun) / (calls // workers * workers * TILE)
+        list(threads.map(share_of_calls, range(workers)))
+    return (time.process_time() - start_s) / (calls // workers * workers * TILE)
 
 
 def main() -> None:
@@ -50,26 +51,27 @@ def main() -> None:
     parser.add_argument("--store")
     parser.add_argument("--sampled", action="store_true")
     parser.add_argument("--scheduler")
-    given = parser.parse_args()
+    options = parser.parse_args()
     robot = Robot.from_urdf(URDF)
-    motion = "sample" if given.sampled else "motion"
+    motion = "sample" if options.sampled else "motion"
     vary = {"q": {"uniform": "limits"}, "v": {"uniform": "limits", "dim": motion}}
     vary["a"] = {"uniform": [-10.0, 10.0], "dim": motion}
-    samples = {"sample": {"count": int(given.states) if given.sampled else POSES}}
-    if not given.sampled:
-        samples["motion"] = {"count": max(1, round(given.states / POSES)), "seed": 1}
+    samples = {"sample": {"count": int(options.states) if options.sampled else POSES}}
+    if not options.sampled:
+        samples["motion"] = {"count": max(1, round(options.states / POSES)), "seed": 1}
     study = robot.study(vary, {"tau": {"query": "inverse_dynamics", "reduce": ["min", "max", "rms"]}}, samples=samples)
-    print(study.explain(workers=given.workers))
-    before = kernel_seconds(robot, given.workers, given.sampled)
-    begun, of_processor = time.perf_counter(), time.process_time()
-    found = study.run(given.store, workers=given.workers, scheduler=given.scheduler)
-    took, worked = time.perf_counter() - begun, time.process_time() - of_processor
-    own = (before + kernel_seconds(robot, given.workers, given.sampled)) / 2 * study.plan.states
-    digest = hashlib.sha256(b"".join(found[name].values.tobytes() for name in sorted(found.data_vars)))
+    print(study.explain(workers=options.workers))
+    kernel_s_before = kernel_seconds(robot, options.workers, options.sampled)
+    start_s, of_processor = time.perf_counter(), time.process_time()
+    results = study.run(options.store, workers=options.workers, scheduler=options.scheduler)
+    duration_s, worked = time.perf_counter() - start_s, time.process_time() - of_processor
+    kernel_s = (kernel_s_before + kernel_seconds(robot, options.workers, options.sampled)) / 2 * study.plan.states
+    digest = hashlib.sha256(b"".join(results[name].values.tobytes() for name in sorted(results.data_vars)))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{study.plan.states:,} states: {took:.1f} s, processor time {worked:.1f} s, kernel alone {own:.1f} s, "
-        f"ratio {worked / own:.2f}"
+        f"{study.plan.states:,} states: {duration_s:.1f} s, processor time {worked:.1f} s, kernel alone "
+        f"{kernel_s:.1f} s, "
+        f"ratio {worked / kernel_s:.2f}"
     )
     print(f"largest memory {memory:.0f} MB; digest {digest.hexdigest()[:16]}")
 

@@ -1,7 +1,7 @@
 """What external wrenches add to the cost of one state: in process, and over a socket from a `dyn serve` process.
 
 Calls without wrenches and with one to four alternate in blocks, so that all see the same machine. The figures are
-medians over the blocks; the ratio is that to the call without. A wrench is made once, or anew for each call ("made").
+medians over the blocks; the ratio is that to the call without. A wrench is made once, or for each call ("made").
 
     python benchmarks/wrenches.py [--blocks 200] [--wire]
 """
@@ -43,38 +43,38 @@ def main() -> None:
 
 
 def calls(robot: RobotQueries, query: str) -> dict[str, Callable[[], object]]:
-    """One state without and with wrenches, by what is told of it."""
+    """One state without and with wrenches, by name."""
     ask = getattr(robot, query)
     q, v, x = np.random.default_rng(0).uniform(-0.5, 0.5, (3, robot.nv))
     links = robot.link_names[-4:]
     pushes = [Wrench(link, force=FORCE, point=POINT) for link in links]
-    own = Wrench(links[-1], force=FORCE, point=POINT, frame=links[-1])
-    made = lambda: Wrench(links[-1], force=FORCE, point=POINT)
+    link_frame_wrench = Wrench(links[-1], force=FORCE, point=POINT, frame=links[-1])
+    new_wrench = lambda: Wrench(links[-1], force=FORCE, point=POINT)
     return {
         "without": lambda: ask(q, v, x),
         "one": lambda: ask(q, v, x, wrenches=pushes[0]),
-        "one, made": lambda: ask(q, v, x, wrenches=made()),
-        "one, in its link's axes": lambda: ask(q, v, x, wrenches=own),
+        "one, made": lambda: ask(q, v, x, wrenches=new_wrench()),
+        "one, in its link's axes": lambda: ask(q, v, x, wrenches=link_frame_wrench),
         "two": lambda: ask(q, v, x, wrenches=pushes[:2]),
         "four": lambda: ask(q, v, x, wrenches=pushes),
     }
 
 
-def table(title: str, asked: dict[str, Callable[[], object]], blocks: int) -> None:
+def table(title: str, cases: dict[str, Callable[[], object]], blocks: int) -> None:
     """Prints medians of a call, and their ratio to the first."""
-    taken: dict[str, list[float]] = {name: [] for name in asked}
-    for call in asked.values():
+    durations: dict[str, list[float]] = {name: [] for name in cases}
+    for call in cases.values():
         for _ in range(BLOCK):
             call()
     for _ in range(blocks):
-        for name, call in asked.items():
-            begun = perf_counter_ns()
+        for name, call in cases.items():
+            start_ns = perf_counter_ns()
             for _ in range(BLOCK):
                 call()
-            taken[name].append((perf_counter_ns() - begun) / BLOCK / 1e3)
-    first = median(taken["without"])
+            durations[name].append((perf_counter_ns() - start_ns) / BLOCK / 1e3)
+    first = median(durations["without"])
     print(f"\n{title}")
-    for name, times in taken.items():
+    for name, times in durations.items():
         print(f"  {name:26}{median(times):9.2f} us{median(times) / first:7.2f}")
 
 

@@ -28,17 +28,12 @@ errors         all errors
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
-if sys.argv[:1] == ["-m"] and any(word.partition(".")[0] == __name__ for word in sys.orig_argv[1:]):
-    import dyn_service.support.interrupts as _interrupts  # a program of ours is about to run, and to import for long
-
-    _interrupts.end_at_once()
-
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 if TYPE_CHECKING:
+    from dyn_service.api.arrays import Array as Array
     from dyn_service.api.queries import QUERIES as QUERIES
     from dyn_service.api.queries import ComputedTorqueLaw as ComputedTorqueLaw
     from dyn_service.api.queries import ConstraintForces as ConstraintForces
@@ -65,22 +60,28 @@ if TYPE_CHECKING:
     from dyn_service.errors import UnavailableError as UnavailableError
     from dyn_service.errors import UnimplementedError as UnimplementedError
     from dyn_service.errors import UrdfError as UrdfError
+    from dyn_service.model.configuration import Configuration as Configuration
+    from dyn_service.model.configuration import Limits as Limits
     from dyn_service.service.client.aio import AsyncClient as AsyncClient
     from dyn_service.service.client.aio import AsyncRemoteRobot as AsyncRemoteRobot
     from dyn_service.service.client.sync import Client as Client
     from dyn_service.service.client.sync import RemoteRobot as RemoteRobot
     from dyn_service.service.server.app import Server as Server
+    from dyn_service.support.shipped import find_robot as find_robot
 
 _NAMES = {
+    "api.arrays": "Array",
     "api.queries": "QUERIES ComputedTorqueLaw ConstraintForces Contact Inertial JointNumbers LinkPoses Overlay PDLaw "
     "Payload RobotQueries StateFeedbackLaw Wrench",
     "connect": "connect",
     "engine.robot": "Robot",
     "errors": "DeadlineExceededError DynError FailedPreconditionError InternalError InvalidArgumentError NotFoundError "
     "PermissionDeniedError ResourceExhaustedError UnavailableError UnimplementedError UrdfError",
+    "model.configuration": "Configuration Limits",
     "service.client.aio": "AsyncClient AsyncRemoteRobot",
     "service.client.sync": "Client RemoteRobot",
     "service.server.app": "Server",
+    "support.shipped": "find_robot",
 }
 _HOMES = {name: f"dyn_service.{module}" for module, names in _NAMES.items() for name in names.split()}
 

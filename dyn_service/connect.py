@@ -9,11 +9,12 @@ from functools import partial
 from dyn_service.api.queries import RobotQueries
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.model.description import LoopHandling, RootType
+from dyn_service.model.joints import FIXED
 from dyn_service.service.client.flows import is_text
 from dyn_service.service.client.sync import Client, RemoteRobot
+from dyn_service.service.protocol.endpoints import SCHEMES
 from dyn_service.service.protocol.keys import KeySource
 from dyn_service.service.protocol.limits import DEFAULT_TIMEOUT_S
-from dyn_service.service.protocol.sockets import SCHEMES
 
 
 def connect(
@@ -32,11 +33,11 @@ def connect(
 
     Args:
         target: A robot file (URDF, MJCF, SDFormat, xacro) or its text, for a robot in this process. For a server's
-            robot `tcp://host:port/robot`, `ipc:///path/robot` or `inproc://name/robot`.
+            robot `tcp://host:port/robot` or `ipc:///path/robot`.
         root: How the root link moves in the world; default: "fixed". A server's robot must have the root given here.
         mimic: Whether mimic joints follow others; default: they do. With False, a server's robot must have none.
-        loops: Whether closed loops of links are refused ("closed", the default of a file) or "cut". With "cut", a
-            server's robot must have none that are closed.
+        loops: Whether loops are "closed", the default of a file, or "cut", so that the tree is left. With "cut", a
+            server's robot must have no closed loops.
         joints: A YAML file of passive joint properties, for a robot in this process only.
         names: All movable joints in the order of arrays, as in `Client.robot`, for a server's robot only.
         timeout_s: The time limit of each call to a server.
@@ -61,7 +62,7 @@ def connect(
             raise InvalidArgumentError(f"target must be a URDF or start with {schemes}, found '{text}'", path="target")
         if names is not None:
             raise InvalidArgumentError("names go with the robot of a server, found a robot's file", path="names")
-        from dyn_service import Robot  # the engine is only needed here
+        from dyn_service import Robot  # by way of the package, which names the extra that a base install lacks
 
         read = partial(Robot.from_text, text) if is_text(target) else partial(Robot.from_file, target)
         return read(root=root or "fixed", joints=joints, mimic=mimic is not False, loops=loops or "closed")
@@ -83,9 +84,11 @@ def connect(
 
 
 def _check_root(robot: RobotQueries, root: RootType | None) -> None:
-    own = next((joint.type for joint in robot.description.joints if joint.parent is None), "fixed")
-    if root not in (None, own):
-        raise InvalidArgumentError(f"root must be that of the server's robot, '{own}', found '{root}'", path="root")
+    server_root = next((joint.type for joint in robot.description.joints if joint.parent is None), FIXED.type)
+    if root not in (None, server_root):
+        raise InvalidArgumentError(
+            f"root must be that of the server's robot, '{server_root}', found '{root}'", path="root"
+        )
 
 
 def _check_mimic(robot: RobotQueries, mimic: bool | None) -> None:
@@ -99,7 +102,8 @@ def _check_mimic(robot: RobotQueries, mimic: bool | None) -> None:
 
 
 def _check_loops(robot: RobotQueries, loops: LoopHandling | None) -> None:
-    if loops == "cut" and (elements := robot.description.loops):
+    closing = (f"joint '{joint.name}'" for joint in robot.description.loop_joints)
+    if loops == "cut" and (elements := (*robot.description.loops, *closing)):
         raise InvalidArgumentError(
             f"loops must be those of the server's robot, which are closed ({elements[0]}), found 'cut'", path="loops"
         )
@@ -116,11 +120,11 @@ def _split(target: str) -> tuple[str, str]:
 
 def _unnamed(endpoint: str, timeout_s: float, keys: KeySource | None, server_key: str | None) -> InvalidArgumentError:
     """Returns the error for a target without a robot's name, with the names of the server's robots."""
-    known = f"write {endpoint}/ROBOT"
+    hint = f"write {endpoint}/ROBOT"
     try:
         with Client(endpoint, timeout_s=timeout_s, keys=keys, server_key=server_key) as client:
             robots = client.list_robots()
-        known = f"its robots are {', '.join(robots)}: {known}" if robots else "it serves no robot"
+        hint = f"its robots are {', '.join(robots)}: {hint}" if robots else "it serves no robot"
     except DynError as fault:
-        known = f"{known} ({fault})"
-    return InvalidArgumentError(f"target must name a robot of {endpoint}; {known}", path="target")
+        hint = f"{hint} ({fault})"
+    return InvalidArgumentError(f"target must name a robot of {endpoint}; {hint}", path="target")

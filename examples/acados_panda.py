@@ -44,7 +44,7 @@ else:
 start = robot.neutral()
 start[3], start[5] = -1.5, 1.5
 goal = start + np.array([0.5, 0.4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-hold, most = robot.gravity_forces(goal), robot.limits.efforts
+hold, max_effort = robot.gravity_forces(goal), robot.limits.efforts
 ocp = AcadosOcp()
 ocp.model, ocp.dims.N = model, KNOTS
 ocp.acados_include_path, ocp.acados_lib_path = (f"{os.environ['ACADOS_SOURCE_DIR']}/{x}" for x in ("include", "lib"))
@@ -54,7 +54,7 @@ cost.W, cost.W_e = np.diag([10.0] * n + [1.0] * n + [1e-4] * n), np.diag([1e4] *
 cost.Vx, cost.Vu, cost.Vx_e = np.eye(3 * n, 2 * n), np.eye(3 * n, n, -2 * n), np.eye(2 * n)
 cost.yref_e = np.concatenate([goal, np.zeros(n)])
 cost.yref = np.concatenate([cost.yref_e, hold])
-limits.lbu, limits.ubu, limits.idxbu = -most, most, np.arange(n)
+limits.lbu, limits.ubu, limits.idxbu = -max_effort, max_effort, np.arange(n)
 limits.x0 = rest = np.concatenate([start, np.zeros(n)])
 options.tf, options.nlp_solver_type = TIME_S, "SQP"
 options.integrator_type = "DISCRETE" if GENERIC else "ERK"  # RK4, one step between knots
@@ -74,12 +74,12 @@ assert status == 0, f"acados ends with status {status}"
 
 x = np.array([solver.get(k, "x") for k in range(KNOTS + 1)])
 u = np.array([solver.get(k, "u") for k in range(KNOTS)])
-own = robot.step(x[:-1, :n], x[:-1, n:], u, TIME_S / KNOTS, integrator="rk4")
-apart = np.abs(x[1:] - np.concatenate([own.q, own.v], axis=-1)).max()
-assert apart < 1e-6, f"acados' states and steps of Robot differ by {apart:.1e}"
-assert (np.abs(u) <= most + 1e-6).all()
+rk4_states = robot.step(x[:-1, :n], x[:-1, n:], u, TIME_S / KNOTS, integrator="rk4")
+difference = np.abs(x[1:] - np.concatenate([rk4_states.q, rk4_states.v], axis=-1)).max()
+assert difference < 1e-6, f"acados' states and steps of Robot differ by {difference:.1e}"
+assert (np.abs(u) <= max_effort + 1e-6).all()
 iterations, seconds = (np.max(solver.get_stats(name)) for name in ("sqp_iter", "time_tot"))
 print(
     f"{iterations} SQP iterations in {1e3 * seconds:.1f} ms, ends"
-    f" {np.abs(x[-1, :n] - goal).max():.4f} rad from the goal, {apart:.1e} from the steps of Robot"
+    f" {np.abs(x[-1, :n] - goal).max():.4f} rad from the goal, {difference:.1e} from the steps of Robot"
 )

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dyn_service import PDLaw, Robot
-from dyn_service.api.queries import Payload
+from dyn_service import Payload, PDLaw, Robot
 
 panda = Robot.from_urdf(Path(__file__).parent.parent / "urdf" / "panda.urdf")
 home = np.array([0.0, -0.5, 0.0, -2.0, 0.0, 1.5, 0.8, 0.02])
@@ -20,7 +19,7 @@ q_ref, v_ref = home + reach * blend, reach * rate
 
 # One closed loop for each natural frequency, damping ratio and mass in the hand; the law does not know the mass.
 grid = np.meshgrid(np.linspace(5.0, 40.0, 15), np.linspace(0.2, 2.0, 10), np.linspace(0.1, 3.0, 8), indexing="ij")
-omega, ratio, mass = (each.reshape(-1) for each in grid)
+omega, ratio, mass = (axis.reshape(-1) for axis in grid)
 inertia = np.diagonal(panda.mass_matrix(home))
 law = PDLaw(
     kp=inertia * omega[:, None, None] ** 2,  # (members, 1, nv): one for each member, the same in all steps
@@ -44,8 +43,9 @@ print(
 print(f"largest error of all gains: {np.degrees(error.max()):.1f} degrees")
 
 # The same law as a function of (t, q, v) gives the same bits, one step at a time.
-once = PDLaw(kp=inertia * 400.0, kd=inertia * 40.0, q_ref=q_ref, v_ref=v_ref, compensation="gravity")
+law_data = PDLaw(kp=inertia * 400.0, kd=inertia * 40.0, q_ref=q_ref, v_ref=v_ref, compensation="gravity")
 data, function = (
-    panda.simulate(home, np.zeros(panda.nv), each, dt=dt, steps=steps) for each in (once, once.function(panda, dt))
+    panda.simulate(home, np.zeros(panda.nv), law, dt=dt, steps=steps)
+    for law in (law_data, law_data.function(panda, dt))
 )
 print("the same bits as a function:", data.q.tobytes() == function.q.tobytes())

@@ -40,11 +40,11 @@ joints = joints.reshape(markers.shape)
 lower, upper = joints[:, :3], joints[:, 1:]
 com = upper + BELOW_UPPER_JOINT[:, None] * (lower - upper)
 _, _, acceleration = smoothed(com.reshape(len(t), -1))
-along = lower - upper
-angle = np.unwrap(np.arctan2(along[..., 0], -along[..., 2]), axis=0)  # about -y, from hanging
+shank = lower - upper
+angle = np.unwrap(np.arctan2(shank[..., 0], -shank[..., 2]), axis=0)  # about -y, from hanging
 _, rate, second = smoothed(angle)
-c, s, o, one = np.cos(angle), np.sin(angle), 0.0 * angle, 1.0 + 0.0 * angle
-to_segment = np.stack([np.stack([c, o, s], -1), np.stack([o, one, o], -1), np.stack([-s, o, c], -1)], axis=-2)
+c, s, o, unity = np.cos(angle), np.sin(angle), 0.0 * angle, 1.0 + 0.0 * angle
+to_segment = np.stack([np.stack([c, o, s], -1), np.stack([o, unity, o], -1), np.stack([-s, o, c], -1)], axis=-2)
 distal = lower - com
 distal[:, 0] = (
     np.stack([table["cop_x"], 0 * t, table["cop_z"]], axis=-1) - com[:, 0]

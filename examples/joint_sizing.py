@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from dyn_service import Robot
-from dyn_service.graph.bags.motions import recording
-from dyn_service.studies.design_loads import design_loads, duty_cycle
+from dyn_service.graph.bags import recording
+from dyn_service.studies import design_loads, duty_cycle
 
 robot = Robot.from_urdf(Path(__file__).parent.parent / "urdf" / "ur5e.urdf")
 with tempfile.TemporaryDirectory() as folder:
@@ -27,7 +27,7 @@ with tempfile.TemporaryDirectory() as folder:
     cycle = duty_cycle(robot.with_payload(loads.study.state(len(t))["overlay"].payloads[0]), recording(robot, file))
 for row in loads.rows:
     if row["measure"] == "drive":
-        equal = next(each["drive"] for each in cycle if each["joint"] == row["joint"])
+        equal = next(drive["drive"] for drive in cycle if drive["joint"] == row["joint"])
         print(
             f"{row['joint']:<22} peak {row['largest']:8.2f} N m, rms {row['rms']:7.2f}, equivalent (cubic) {equal:7.2f}"
         )

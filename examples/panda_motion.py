@@ -22,15 +22,15 @@ start = np.array([0.0, -0.8, 0.0, -2.3, 0.0, 1.5, 0.8, 0.02, 0.02])
 goal = start + np.array([1.4, 0.9, 0.3, 0.8, -0.4, 0.3, 0.5, 0.0, 0.0])
 
 
-def planned(efforts):
+def optimal_motion(efforts):
     """Returns what `solved` does for the inverse dynamics `efforts(q, v, a)`."""
     q, v, a = (ca.MX.sym(name, n, KNOTS + 1) for name in "qva")
     tau = efforts.map(KNOTS + 1)(q, v, a)
     gaps = [x[:, 1:] - x[:, :-1] - 0.5 * step * (y[:, 1:] + y[:, :-1]) for x, y in ((q, v), (v, a))]  # trapezoidal rule
     ends = ca.veccat(q[:, 0] - start, q[:, -1] - goal, v[:, 0], v[:, -1])
     x = ca.veccat(q, v, a)
-    residual = np.sqrt(step) * ca.veccat(tau / ca.repmat(ca.DM(most), 1, KNOTS + 1), 0.05 * x)
-    bound = np.concatenate([np.zeros(2 * n * KNOTS + 4 * n), np.tile(most, KNOTS + 1)])
+    residual = np.sqrt(step) * ca.veccat(tau / ca.repmat(ca.DM(max_effort), 1, KNOTS + 1), 0.05 * x)
+    constraint_bound = np.concatenate([np.zeros(2 * n * KNOTS + 4 * n), np.tile(max_effort, KNOTS + 1)])
     upper = np.concatenate([np.tile(robot.limits.upper, KNOTS + 1), np.full(2 * n * (KNOTS + 1), np.inf)])
     lower = np.concatenate([np.tile(robot.limits.lower, KNOTS + 1), np.full(2 * n * (KNOTS + 1), -np.inf)])
     t = np.linspace(0.0, 1.0, KNOTS + 1)[:, None]  # starts from a smooth motion that ignores the limits
@@ -40,7 +40,7 @@ def planned(efforts):
         (60 * t - 180 * t**2 + 120 * t**3) / TIME_S**2,
     )
     smooth = np.concatenate([np.ravel(share * (goal - start) + (k == 0) * start) for k, share in enumerate(shares)])
-    limits = {"lbx": lower, "ubx": upper, "lbg": -bound, "ubg": bound}
+    limits = {"lbx": lower, "ubx": upper, "lbg": -constraint_bound, "ubg": constraint_bound}
     return solved("panda_motion", x, residual, ca.veccat(*gaps, ends, tau), smooth, **limits)
 
 
@@ -50,9 +50,9 @@ def newton_euler():
     motions, forces, turns = [], [], []
     for i, parent in enumerate(tree.parent):
         axis = ca.DM(tree.inboard[i].subspace)
-        u, along = ca.skew(axis[:3]), axis[3:] * q[i]
+        u, slide = ca.skew(axis[:3]), axis[3:] * q[i]
         turn = ca.DM(tree.rotation[i]) @ (ca.SX.eye(3) + ca.sin(q[i]) * u + (1 - ca.cos(q[i])) * (u @ u))
-        offset = ca.DM(tree.origin[i]) + ca.DM(tree.rotation[i]) @ along
+        offset = ca.DM(tree.origin[i]) + ca.DM(tree.rotation[i]) @ slide
         D = ca.blockcat([[turn.T, ca.SX(3, 3)], [-turn.T @ ca.skew(offset), turn.T]])
         V, A = motions[parent] if parent >= 0 else (ca.SX(6, 1), ca.DM([0, 0, 0, *-robot.gravity]))
         V = D @ V + axis * v[i]
@@ -69,11 +69,11 @@ def newton_euler():
     return ca.Function("newton_euler", [q, v, a], [tau])
 
 
-most = 0.5 * robot.limits.efforts
+max_effort = 0.5 * robot.limits.efforts
 with tempfile.TemporaryDirectory() as folder:
     files = robot.export(["inverse_dynamics", "inverse_dynamics_derivatives"], folder)
     library = [file for file in files if file.name.startswith("lib")]
     if not library:
         sys.exit("no linker is installed: the example needs a shared library")
     exported = ca.external("panda_inverse_dynamics", str(library[0]))
-    compare({"exported": planned(exported), "CasADi's own": planned(newton_euler())})
+    compare({"exported": optimal_motion(exported), "CasADi's own": optimal_motion(newton_euler())})

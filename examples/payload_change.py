@@ -6,11 +6,8 @@ includes it from 4 s on, by an overlay, which needs no compilation.
 
 import numpy as np
 
-from dyn_service import Overlay, Payload, Robot
-from dyn_service.control.dry_run import dry_run
-from dyn_service.control.laws.computed_torque import ComputedTorque, gains
-from dyn_service.control.trajectory import MultiSineDesign, design_multi_sine
-from dyn_service.support.shipped import find_robot
+from dyn_service import Overlay, Payload, Robot, find_robot
+from dyn_service.control import ComputedTorque, MultiSineDesign, design_multi_sine, dry_run, gains
 
 robot = Robot.from_file(find_robot("panda"))
 carrying = robot.overlaid(Overlay(payloads=Payload("panda_hand", mass=1.0, com=(0.0, 0.0, 0.1))))
@@ -27,9 +24,9 @@ for begin, plant, model in ((0.0, robot, robot), (2.0, carrying, robot), (4.0, c
     onwards = lambda q, v: design_multi_sine(design, limits, q, v)  # from the present position and velocity
     run = dry_run(law, model, 2.0, motion=onwards, plant=plant, q=q, v=v, rate_hz=1000.0)
     q, v = run.q[-1], run.v[-1]
-    settled = 1e3 * np.abs(run.error[len(run.t) // 2 :])  # its second half
-    joint = robot.joint_names[int(settled.max(axis=0).argmax())]
+    settled_error = 1e3 * np.abs(run.error[len(run.t) // 2 :])  # its second half
+    joint = robot.joint_names[int(settled_error.max(axis=0).argmax())]
     print(
         f"{begin:.0f} to {begin + 2:.0f}   {0 if plant is robot else 1:4d} kg   {label[plant is model]:8s}"
-        f"{np.sqrt(np.mean(settled**2)):12.5f} {settled.max():13.5f}   {joint}"
+        f"{np.sqrt(np.mean(settled_error**2)):12.5f} {settled_error.max():13.5f}   {joint}"
     )

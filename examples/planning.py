@@ -19,9 +19,9 @@ def solved(name, x, residual, g, start, *, gauss_newton=True, **bounds):
     else:
         options["ipopt.hessian_approximation"] = "limited-memory"
     solver = ca.nlpsol(name, "ipopt", {"x": x, "f": ca.sumsqr(residual), "g": g}, options)
-    begun = perf_counter()
+    start_s = perf_counter()
     answer = solver(x0=start, **bounds)
-    seconds = perf_counter() - begun
+    seconds = perf_counter() - start_s
     assert solver.stats()["success"], solver.stats()["return_status"]
     return np.array(answer["x"]).ravel(), np.array(solver.stats()["iterations"]["obj"]), seconds
 

@@ -10,50 +10,48 @@ import math
 
 import numpy as np
 
-from dyn_service import Robot, Wrench
-from dyn_service.control.dry_run import ClosedLoop
-from dyn_service.graph.nodes.controllers.collision_stop import NODE, CollisionStopParameters
-from dyn_service.graph.nodes.controllers.controller_kind import commander
-from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
-from dyn_service.support.shipped import find_robot
+from dyn_service import Robot, Wrench, find_robot
+from dyn_service.control import ClosedLoop
+from dyn_service.graph import PlantParameters, Registry, commander, make_plant
 
 PERIOD_S, PUSH_S = 0.002, 0.1
 robot = Robot.from_file(find_robot("panda"))
-at, hand = robot.configuration, robot.link_names.index("panda_hand")
+kind = Registry().find("dyn_service", "collision_stop")
+configuration, hand = robot.configuration, robot.link_names.index("panda_hand")
 push = Wrench("panda_hand", force=(0.0, 25.0, 0.0))  # N, world axes
 
 print("            noticed after  predicted   hand strays   rests after    goes on with error below")
 for action in ("hold", "float"):
-    p = CollisionStopParameters(rate_hz=1.0 / PERIOD_S, trajectory="multi_sine", action=action, hold_stiffness=300.0)
+    p = kind.parameters(rate_hz=1.0 / PERIOD_S, trajectory="multi_sine", action=action, hold_stiffness=300.0)
     plant = make_plant(robot, PlantParameters(robot="panda", control_rate_hz=p.rate_hz), session=1)
-    control = commander(NODE.spec, p, robot, number=1, restarted=False)
+    control = commander(kind.spec, p, robot, number=1, restarted=False)
     loop = ClosedLoop(plant, control.answer, every=round(PERIOD_S / plant.dt_s))
     loop.run(1.5)
     assert plant.safety.mode == "active"
     assert not control.law.signals()["collision"]
 
     # the residual of a constant push rises as s (1 - exp(-K t)), at each joint: the first one past its threshold
-    q, still = plant.q, np.zeros(robot.nv)
-    size = np.abs(robot.inverse_dynamics(q, still, still, wrenches=push) - robot.inverse_dynamics(q, still, still))
+    q, rest = plant.q, np.zeros(robot.nv)
+    size = np.abs(robot.inverse_dynamics(q, rest, rest, wrenches=push) - robot.inverse_dynamics(q, rest, rest))
     predicted = -math.log(1.0 - (control.law.threshold / np.maximum(size, 1e-9)).min()) / p.observer_gain
 
-    begun, where = plant.time_s, robot.link_poses(q).position[hand]
+    push_s, hand_start = plant.time_s, robot.link_poses(q).position[hand]
     noticed = rests = math.inf
     strays = 0.0
     plant.robot.push(push, round(PUSH_S / plant.dt_s))
-    while rests == math.inf and plant.time_s < begun + 5.0:
+    while rests == math.inf and plant.time_s < push_s + 5.0:
         state = loop.cycle()
-        since = plant.time_s - begun
-        strays = max(strays, float(np.linalg.norm(robot.link_poses(plant.q).position[hand] - where)))
+        push_age_s = plant.time_s - push_s
+        strays = max(strays, float(np.linalg.norm(robot.link_poses(plant.q).position[hand] - hand_start)))
         if noticed == math.inf and control.law.signals()["collision"]:
-            noticed = state.stamp - begun
-        if since > PUSH_S and np.abs(plant.v).max() < 0.01:
-            rests = since
+            noticed = state.stamp - push_s
+        if push_age_s > PUSH_S and np.abs(plant.v).max() < 0.01:
+            rests = push_age_s
 
     plant.offer(control.arming.release(plant.publish()))
     plant.advance(1)
     assert (plant.safety.mode, plant.safety.cause) == ("braked", "released")
-    second = commander(NODE.spec, p, robot, number=2, restarted=False)
+    second = commander(kind.spec, p, robot, number=2, restarted=False)
     resumed = ClosedLoop(plant, second.answer, every=round(PERIOD_S / plant.dt_s))
     resumed.run(1.5)
     error = second.following.tracking.maximum

@@ -41,14 +41,14 @@ for push in (0.0, 20.0, 45.0):
         velocity_limits=True,
     )
     upright = robot.link_poses(motion.q[-1]).rotation[0, 2, 2]
-    kept = robot.energy(motion.q, motion.v).total + motion.stored.sum(axis=-1)
+    stored_energy = robot.energy(motion.q, motion.v).total + motion.stored.sum(axis=-1)
     motors, pushed = motion.work.sum(axis=0)
-    joints, stops, contacts, own = motion.dissipated.sum(axis=0)
-    gained = kept[-1] - kept[0]
-    left = gained + joints + stops + contacts + own - motors - pushed
+    joints, stops, contacts, passive_joints = motion.dissipated.sum(axis=0)
+    gained = stored_energy[-1] - stored_energy[0]
+    left = gained + joints + stops + contacts + passive_joints - motors - pushed
     print(
         f"{push:6.0f} {motion.q[-1, 2]:7.3f} {upright:8.3f} {motors:15.3f} {pushed:6.3f} "
-        f"{contacts:16.3f} {stops:6.3f} {own:10.3f} {gained:8.3f} {left:15.3f}"
+        f"{contacts:16.3f} {stops:6.3f} {passive_joints:10.3f} {gained:8.3f} {left:15.3f}"
     )
     if not push:
         at_rest = motion.contact_forces[-1, :4]

@@ -19,7 +19,7 @@ KNOTS, TIME_S = 40, 2.0
 step = TIME_S / KNOTS
 
 
-def planned(accelerations):
+def optimal_motion(accelerations):
     """Returns what `solved` does; the first 4 (KNOTS + 1) entries of the solution are the states."""
     x, f = ca.MX.sym("x", 4, KNOTS + 1), ca.MX.sym("f", 1, KNOTS + 1)  # cart, angle and rates; force on the cart
     q, v = x[:2, :], x[2:, :]
@@ -28,11 +28,11 @@ def planned(accelerations):
     ends = [x[:, 0], x[:, KNOTS] - np.array([0.0, np.pi, 0.0, 0.0])]  # hangs, then stands
     problem = ca.veccat(x, f), np.sqrt(step) * f.T, ca.veccat(*gaps, *ends)
     line = np.linspace([0.0, 0.0, 0.0, 0.0], [0.0, np.pi, 0.0, 0.0], KNOTS + 1)
-    far, rail = np.inf, 2.0
-    bounds = np.concatenate([np.tile([rail, far, far, far], KNOTS + 1), np.full(KNOTS + 1, 60.0)])
+    unbounded, rail = np.inf, 2.0
+    bounds = np.concatenate([np.tile([rail, unbounded, unbounded, unbounded], KNOTS + 1), np.full(KNOTS + 1, 60.0)])
     start = np.concatenate([line.ravel(), np.zeros(KNOTS + 1)])
-    given = {"gauss_newton": False, "lbx": -bounds, "ubx": bounds, "lbg": 0, "ubg": 0}
-    return solved("swing_up", *problem, start, **given)
+    options = {"gauss_newton": False, "lbx": -bounds, "ubx": bounds, "lbg": 0, "ubg": 0}
+    return solved("swing_up", *problem, start, **options)
 
 
 def by_the_document(q, v, tau):
@@ -50,5 +50,5 @@ with tempfile.TemporaryDirectory() as folder:
         sys.exit("no linker is installed: the example needs a shared library")
     exported = ca.external("cart_pendulum_forward_dynamics", str(library[0]))
     q, v, tau = (ca.SX.sym(name, 2) for name in ("q", "v", "tau"))
-    own = ca.Function("own", [q, v, tau], [by_the_document(q, v, tau)])
-    compare({"exported": planned(exported), "CasADi's own": planned(own)})
+    casadi_dynamics = ca.Function("own", [q, v, tau], [by_the_document(q, v, tau)])
+    compare({"exported": optimal_motion(exported), "CasADi's own": optimal_motion(casadi_dynamics)})

@@ -31,5 +31,5 @@ payload = Wrench("panda_hand", force=(0.0, 0.0, -2.0 * 9.81), point=(0.0, 0.0, 0
 print("torques for the payload", np.round(robot.inverse_dynamics(q, v, v, wrenches=payload) - hold, 3))
 
 # Leading axes broadcast: a hundred thousand states in one call.
-many = np.random.default_rng(0).uniform(-1.0, 1.0, (100_000, robot.nv))
-print("gravity torques of a batch", robot.gravity_forces(many).shape)
+batch = np.random.default_rng(0).uniform(-1.0, 1.0, (100_000, robot.nv))
+print("gravity torques of a batch", robot.gravity_forces(batch).shape)

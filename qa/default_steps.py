@@ -106,7 +106,7 @@ def judged(path: Path) -> tuple[str, str]:
     return "wrong", f"{method}: error {distance:.2g}, with half of the step {far_half:.2g}, of friction {smoothing:.2g}"
 
 
-def _one(path: Path, seconds: int, answer: Any) -> None:
+def judged_file(path: Path, seconds: int, answer: Any) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
@@ -121,7 +121,7 @@ def verdicts(paths: list[Path], seconds: int) -> Iterator[tuple[Path, str, str]]
     fork = multiprocessing.get_context("fork")
     for path in paths:
         receiver, sender = fork.Pipe(duplex=False)
-        worker = fork.Process(target=_one, args=(path, seconds, sender))
+        worker = fork.Process(target=judged_file, args=(path, seconds, sender))
         worker.start()
         sender.close()
         try:

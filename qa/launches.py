@@ -29,7 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     rounds = parser.parse_args().rounds
-    begun, wrong = time.monotonic(), collections.Counter()
+    start_s, wrong = time.monotonic(), collections.Counter()
     for k in range(rounds):
         for name, test in FAULTS.items():
             with tempfile.TemporaryDirectory() as folder:
@@ -38,7 +38,7 @@ def main() -> int:
                 except Exception:
                     wrong[name] += 1
                     traceback.print_exc()
-        print(f"round {k + 1} of {rounds}: {sum(wrong.values())} wrong, {time.monotonic() - begun:.0f} s", flush=True)
+        print(f"round {k + 1} of {rounds}: {sum(wrong.values())} wrong, {time.monotonic() - start_s:.0f} s", flush=True)
     for name in FAULTS:
         print(f"{name}: {rounds - wrong[name]} of {rounds}")
     return 1 if wrong else 0

@@ -1,4 +1,4 @@
-"""A browser without a window. Tests that need it are skipped without Chromium or the extra `test-browser`."""
+"""A browser without a window. Tests that need it are skipped without Chromium or the group `test-browser`."""
 
 import importlib.util
 import shutil
@@ -11,7 +11,7 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None or importlib.util.find_spec("playwright") is None,
-    reason="no chromium (Debian: apt install chromium) or no playwright (pip install '.[test-browser]')",
+    reason="no chromium (Debian: apt install chromium) or no playwright (pip install --group test-browser)",
 )
 SOFTWARE_GL = ("--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
 
@@ -24,9 +24,9 @@ def browser(**page: Any) -> Iterator[Any]:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *SOFTWARE_GL])
         try:
-            opened = chromium.new_page(**{"viewport": {"width": 1280, "height": 900}, **page})
-            opened.errors = []
-            opened.on("pageerror", lambda error: opened.errors.append(str(error)))
-            yield opened
+            tab = chromium.new_page(**{"viewport": {"width": 1280, "height": 900}, **page})
+            tab.errors = []
+            tab.on("pageerror", lambda error: tab.errors.append(str(error)))
+            yield tab
         finally:
             chromium.close()

@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,14 @@ from hypothesis import HealthCheck, settings
 from dyn_service import Robot, Server
 from dyn_service.graph.middleware.node import Node
 from dyn_service.support.parameters import NoParameters
+from tests import comparing
 
 ROOT = Path(__file__).parent.parent
 URDF = ROOT / "urdf"
-ROBOTS = sorted(URDF.glob("*.urdf"))
+ROBOTS = sorted(path for path in URDF.glob("*.urdf") if "<constraint " not in path.read_text("utf-8"))
+"""Our robots without closed loops."""
+LOOPED = sorted({*URDF.glob("*.urdf")} - {*ROBOTS})
+"""Our robots with closed loops."""
 
 # Write bytecode to a temporary folder, so that child processes do not recompile.
 _BYTECODE = None
@@ -47,6 +51,7 @@ settings.load_profile("the same each time")
 
 def pytest_collection(session: pytest.Session) -> None:
     """Workers that collect all tests begin at different files, so that each file is compiled by one of them alone."""
+    gc.disable()  # collected tests stay: collections took a quarter of the time
     worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
@@ -57,11 +62,37 @@ def pytest_collection(session: pytest.Session) -> None:
             importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests in wall time start, kill and wait for many processes, and wide ones compile many robots."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests start, kill and wait for processes, and wide ones compile many robots: these get ten minutes.
+
+    Raises:
+        pytest.UsageError: A test of the default suite asks for more than its minute.
+    """
+    limit_s = float(config.getini("timeout"))
     for item in items:
-        if item.get_closest_marker("timeout") is None and any(map(item.get_closest_marker, ("slow", "wide"))):
+        timeout, unhurried = item.get_closest_marker("timeout"), any(map(item.get_closest_marker, ("slow", "wide")))
+        if timeout is None and unhurried:
             item.add_marker(pytest.mark.timeout(600))
+        elif timeout is not None and not unhurried and float(timeout.args[0]) > limit_s:
+            raise pytest.UsageError(
+                f"{item.nodeid}: its timeout is {timeout.args[0]} s, the default suite allows {limit_s:g} s; "
+                "mark it slow or wide, or let it do less"
+            )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds robot, state and what `verify` finds there to failures of comparisons: see tests/comparing.py."""
+    report = yield
+    is_shown = item.config.option.tbstyle != "no"  # mutants are tried without tracebacks, and `verify` takes time
+    if report.failed and is_shown and call.excinfo is not None and item.path.parent.name in comparing.EXPLAINED:
+        frames = [entry.frame.f_locals for entry in reversed(call.excinfo.traceback)]
+        text = comparing.explanation(frames)
+        if text is not None:
+            report.sections.append(("robot and state", text))
+    return report
 
 
 def pytest_collection_finish() -> None:
@@ -70,6 +101,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50_000, 20, 20)
 
 
@@ -122,21 +154,34 @@ def panda_path() -> Path:
 
 
 @pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    """A folder with a short path: that of a Unix socket has at most 104 bytes, and `tmp_path` may be longer."""
+    with tempfile.TemporaryDirectory(prefix="dyn-") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def ipc_endpoint(socket_folder: Path) -> str:
+    """An endpoint that no other test uses."""
+    return f"ipc://{socket_folder}/s"
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """What the nodes of one launch share."""
-    made = tmp_path / "run"
-    made.mkdir(mode=0o700)
-    return made
+    run_folder = tmp_path / "run"
+    run_folder.mkdir(mode=0o700)
+    return run_folder
 
 
 @pytest.fixture
 def node(folder: Path) -> Iterator[Node[NoParameters]]:
     """An active node in this process, for those who look on."""
     context = zmq.Context()
-    made = Node.alone("/arm/plant", NoParameters(), folder, context)
-    made.state = "active"
-    yield made
-    made.close()
+    plant_node = Node.alone("/arm/plant", NoParameters(), folder, context)
+    plant_node.state = "active"
+    yield plant_node
+    plant_node.close()
     context.term()
 
 

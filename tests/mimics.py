@@ -16,46 +16,46 @@ from dyn_service.model.description import Description, Mimic, RootType, rooted
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """led: joints follow others. free: the same robot, none does."""
+    """coupled: joints follow others. free: the same robot, none does."""
 
-    led: Robot
+    coupled: Robot
     free: Robot
     relations: dict[str, Mimic]
 
     @cached_property
     def S(self) -> np.ndarray:
-        """(free nv, led nv)."""
-        S = np.zeros((self.free.nv, self.led.nv))
-        one, other = self.free.configuration, self.led.configuration
-        for name, rows in zip(one.names, one.v_slices, strict=True):
-            leader, multiplier, _ = self.of(name)
-            S[rows, other.v_slices[other.names.index(leader)]] = multiplier * np.eye(rows.stop - rows.start)
+        """(free nv, coupled nv)."""
+        S = np.zeros((self.free.nv, self.coupled.nv))
+        free, coupled = self.free.configuration, self.coupled.configuration
+        for name, rows in zip(free.names, free.v_slices, strict=True):
+            leader, multiplier, _ = self.relation(name)
+            S[rows, coupled.v_slices[coupled.names.index(leader)]] = multiplier * np.eye(rows.stop - rows.start)
         return S
 
     def positions(self, q: np.ndarray) -> np.ndarray:
-        """(..., free nq) from (..., led nq)."""
-        found = np.zeros((*q.shape[:-1], self.free.nq))
-        one, other = self.free.configuration, self.led.configuration
-        for name, part in zip(one.names, one.q_slices, strict=True):
-            leader, multiplier, offset = self.of(name)
-            found[..., part] = multiplier * q[..., other.q_slices[other.names.index(leader)]] + offset
-        return found
+        """(..., free nq) from (..., coupled nq)."""
+        q_free = np.zeros((*q.shape[:-1], self.free.nq))
+        free, coupled = self.free.configuration, self.coupled.configuration
+        for name, part in zip(free.names, free.q_slices, strict=True):
+            leader, multiplier, offset = self.relation(name)
+            q_free[..., part] = multiplier * q[..., coupled.q_slices[coupled.names.index(leader)]] + offset
+        return q_free
 
     def rates(self, v: np.ndarray) -> np.ndarray:
-        """(..., free nv) from (..., led nv)."""
+        """(..., free nv) from (..., coupled nv)."""
         return v @ self.S.T
 
-    def onto(self, tau: np.ndarray) -> np.ndarray:
-        """(..., led nv): S^T tau."""
+    def reduced(self, tau: np.ndarray) -> np.ndarray:
+        """(..., coupled nv): S^T tau."""
         return tau @ self.S
 
-    def of(self, name: str) -> tuple[str, float, float]:
-        """Its leader's name, and how it follows: itself where it leads."""
+    def relation(self, name: str) -> tuple[str, float, float]:
+        """Leader, multiplier and offset of a joint; a leader leads itself."""
         if name not in self.relations:
             return name, 1.0, 0.0
-        own = self.relations[name]
-        leader, multiplier, offset = self.of(own.joint)
-        return leader, own.multiplier * multiplier, own.multiplier * offset + own.offset
+        mimic = self.relations[name]
+        leader, multiplier, offset = self.relation(mimic.joint)
+        return leader, mimic.multiplier * multiplier, mimic.multiplier * offset + mimic.offset
 
 
 def pair(description: Description, root: RootType = "fixed") -> Pair:
@@ -66,8 +66,10 @@ def pair(description: Description, root: RootType = "fixed") -> Pair:
         for joint in description.joints
         if joint.mimic is not None and joint.type != "fixed" and joints[joint.mimic.joint].type != "fixed"
     }
-    alone = tuple(replace(joint, mimic=None) for joint in description.joints)
-    return Pair(Robot(rooted(description, root)), Robot(rooted(replace(description, joints=alone), root)), relations)
+    free_joints = tuple(replace(joint, mimic=None) for joint in description.joints)
+    return Pair(
+        Robot(rooted(description, root)), Robot(rooted(replace(description, joints=free_joints), root)), relations
+    )
 
 
 def drawn(description: Description, seed: int, share: float = 0.4) -> Description:

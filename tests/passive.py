@@ -31,23 +31,23 @@ def restless(
     described = without_passive(source if isinstance(source, Description) else read(source))
     tree = tree_of(without_mimics(described))
     rng = np.random.default_rng(seed)
-    moved = np.maximum(np.diag(composite.mass_matrix(tree, tree.configuration.neutral)), 1e-3)
-    of = {joint: float(moved[k]) for k, joint in enumerate(tree.configuration.velocity_joints)}
+    moved_inertia = np.maximum(np.diag(composite.mass_matrix(tree, tree.configuration.neutral)), 1e-3)
+    size_of = {joint: float(moved_inertia[k]) for k, joint in enumerate(tree.configuration.velocity_joints)}
     joints = []
     for joint in described.joints:
-        size = of.get(joint.name, 1.0)
+        size = size_of.get(joint.name, 1.0)
         damping, friction, width, armature, stiffness = size * rng.uniform(0.2, 2.0, 5) * (1.0, 1.0, 0.2 / size, 1, 10)
         rest = float(rng.uniform(-1.0, 1.0))
-        made = replace(joint, friction_width=float(width), rest=rest)
+        changed_joint = replace(joint, friction_width=float(width), rest=rest)
         if "damping" in parts:
-            made = replace(made, damping=float(damping))
+            changed_joint = replace(changed_joint, damping=float(damping))
         if "friction" in parts:
-            made = replace(made, friction=float(friction))
+            changed_joint = replace(changed_joint, friction=float(friction))
         if "armature" in parts and joint.moves.refused("armature") is None:
-            made = replace(made, armature=float(armature))
+            changed_joint = replace(changed_joint, armature=float(armature))
         if "springs" in parts and joint.moves.nv == 1:
-            made = replace(made, stiffness=float(stiffness))
-        joints.append(made)
+            changed_joint = replace(changed_joint, stiffness=float(stiffness))
+        joints.append(changed_joint)
     return Robot(rooted(replace(described, joints=tuple(joints)), root))
 
 

@@ -36,6 +36,6 @@ def _whole(value: Any) -> str:
     if isinstance(value, re.Pattern):
         return f"(?:{value.pattern})"
     text = str(value)
-    before = r"(?<![\w.+-])" if text[0].isdigit() else r"(?<!\w)" if re.match(r"\w", text) else ""
-    after = r"(?!\w|\.\d)" if re.search(r"\w$", text) else ""
-    return before + re.escape(text) + after
+    left_border = r"(?<![\w.+-])" if text[0].isdigit() else r"(?<!\w)" if re.match(r"\w", text) else ""
+    right_border = r"(?!\w|\.\d)" if re.search(r"\w$", text) else ""
+    return left_border + re.escape(text) + right_border

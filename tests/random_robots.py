@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dyn_service.model.joints import JOINT_TYPES, joint_of
+
 TYPES = ("revolute", "revolute", "continuous", "prismatic")
-MANY_TYPES = ("revolute", "continuous", "prismatic", "planar", "spherical", "floating", "screw")
-"""Those with several ways to move too."""
-EVERY_TYPE = 720
-"""The seed of a small robot of 7 movable joints with one of each of these types."""
+MANY_TYPES = tuple(kind for kind in JOINT_TYPES if joint_of(kind).nv and joint_of(kind).type == kind)
+"""Every type that moves, each by one of its names."""
 
 
 def random_urdf(
@@ -72,11 +72,21 @@ def _link(name: str, rng: np.random.Generator, *, massless: bool) -> str:
 
 def _joint(k: int, kind: str, parent: int, rng: np.random.Generator) -> str:
     axis = rng.normal(size=3) * rng.uniform(0.5, 2.0)
-    limit = "" if kind not in ("revolute", "prismatic") else '<limit lower="-3" upper="3" effort="100" velocity="10"/>'
-    if kind == "screw":
+    limit = '<limit lower="-3" upper="3" effort="100" velocity="10"/>'
+    if not joint_of(kind).ranged or joint_of(kind).threaded:
+        limit = ""
+    if joint_of(kind).threaded:
         limit = f'<drake:screw_thread_pitch value="{rng.uniform(-1.0, 1.0)!r}"/>'
-    movable = "" if kind == "fixed" else f'<axis xyz="{_numbers(axis)}"/>{limit}'
+    movable = "" if not joint_of(kind).nv else f'<axis xyz="{_numbers(axis)}"/>{limit}'
     return (
         f'  <joint name="joint_{k}" type="{kind}"><parent link="link_{parent}"/><child link="link_{k}"/>'
         f"{_pose(rng)}{movable}</joint>"
     )
+
+
+EVERY_TYPE = next(
+    seed
+    for seed in range(200, 100_000)
+    if all(f'type="{kind}"' in random_urdf(seed, movable=len(MANY_TYPES), types=MANY_TYPES) for kind in MANY_TYPES)
+)
+"""The seed of a small robot of `len(MANY_TYPES)` movable joints with one of each of these types."""

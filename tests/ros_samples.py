@@ -18,14 +18,14 @@ def drawn(kind: type[Message], rng: np.random.Generator) -> Message:
     values: dict[str, Any] = {}
     for field in fields_of(kind):
         count = field.length or int(rng.integers(1, 4))
-        several = [_one(field.kind, rng) for _ in range(count)]
-        values[field.name] = several[0] if field.length is None else several
+        entries = [_random_value(field.kind, rng) for _ in range(count)]
+        values[field.name] = entries[0] if field.length is None else entries
     if "v" in values:
         values["v"] = kind.VERSION
     return kind(**values)
 
 
-def _one(kind: str | type[Message], rng: np.random.Generator) -> Any:
+def _random_value(kind: str | type[Message], rng: np.random.Generator) -> Any:
     if not isinstance(kind, str):
         return drawn(kind, rng)
     if kind == "string":

@@ -24,11 +24,11 @@ def dofs(tree: Tree) -> list[int]:
 
 def motion_subspaces(tree: Tree) -> np.ndarray:
     """(N, 6): [axis; 0] of a body that turns, [0; axis] of one that slides, zero at fixed joints; in its own axes."""
-    found = np.zeros((len(tree), 6))
-    for G, motion, joint in zip(found, motions(tree), tree.inboard, strict=True):
+    subspaces = np.zeros((len(tree), 6))
+    for G, motion, joint in zip(subspaces, motions(tree), tree.inboard, strict=True):
         if motion != "fixed":
             G[{"revolute": slice(3), "prismatic": slice(3, 6)}[motion]] = joint.axis
-    return found
+    return subspaces
 
 
 def columns(blocks: Sequence[np.ndarray]) -> np.ndarray:

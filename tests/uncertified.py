@@ -21,13 +21,13 @@ class _Library(KernelLibrary):
         return None
 
     def _make(self, signature: Signature) -> LibraryKernel:
-        traced = _tracer(self.links, signature)(kernel_tree(self.links, signature.bodies), signature)
-        kernel, loop, _ = compiled(traced)
+        graph = _tracer(self.links, signature)(kernel_tree(self.links, signature.bodies), signature)
+        kernel, loop, _ = compiled(graph)
         return LibraryKernel(kernel, Certificate(signature.name, "chosen frames", 0.0, 0), loop)
 
 
 def uncertified(robot: Robot) -> Robot:
     """Returns the robot, with new libraries of its own and of its tree without passive forces."""
-    for each in {robot, robot.without_passive}:
-        each._library = _Library(each.tree)
+    for variant in {robot, robot.without_passive}:
+        variant.evaluator.library = _Library(variant.tree)
     return robot

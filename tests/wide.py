@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 
-def wide(cases: Iterable[Any], kept: Callable[[Any], bool]) -> list[Any]:
+def wide(cases: Iterable[Any], is_kept: Callable[[Any], bool]) -> list[Any]:
     """The cases as `parametrize` takes them; those that are not kept have the mark `wide`."""
 
     def marked(case: Any) -> Any:
         return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.wide)
 
-    return [case if kept(case) else marked(case) for case in cases]
+    return [case if is_kept(case) else marked(case) for case in cases]
 
 
 def one_in(share: int) -> Callable[[int], bool]:

@@ -39,7 +39,7 @@ _LISTS = (
 _SHARED_BY = 3
 """An input or option that at least so many queries have in common is described once."""
 
-_WRITTEN = {
+_WIRE_SHAPES = {
     **dict.fromkeys(("wrenches", "contacts"), "map or list of maps"),
     **dict.fromkeys(("payload", "overlay"), "map"),
     "link": "string, or lists of strings as leading axes",
@@ -54,7 +54,7 @@ _MARKUP = re.compile(r"[-+*#=|>]+|\d+[.)]")
 def render() -> str:
     """Returns the page."""
     rows = [*QUERIES.values(), *COMPUTATIONS.values()]
-    inputs, options = (_shared(map(entries, rows)) for entries in (_inputs, _options))
+    inputs, options = (_shared_entries(map(entries, rows)) for entries in (_inputs, _options))
     parts = [_HEAD, "## Shared inputs and options", "", "Queries below list them by name.", ""]
     parts += _list("Inputs", inputs) + _list("Options", options)
     parts += ["## Queries on a robot", ""]
@@ -85,7 +85,7 @@ def render() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _shared(lists: Iterable[list[str]]) -> list[str]:
+def _shared_entries(lists: Iterable[list[str]]) -> list[str]:
     """Returns the entries that occur in at least `_SHARED_BY` of the lists, in order of their first occurrence."""
     counts = Counter(entry for entries in lists for entry in entries)
     return [entry for entry, count in counts.items() if count >= _SHARED_BY]
@@ -104,16 +104,16 @@ def _row(
     lines += _list("Inputs", _inputs(row), inputs, described, row.name) or ["No inputs.", ""]
     lines += _list("Options", _options(row), options)
     outputs = [f"`{n}` list of {label.dimension} strings: {label.text}" for n, label in row.labels.items()]
-    more = row.intermediate_outputs if isinstance(row, Computation) else {}
-    for name, spec in {**row.outputs, **more}.items():
-        called = "by formulation" if spec.kind == "residuals" else f"`{name}`"
-        outputs.append(f"{called} {_shape(spec)}{_unit(spec)}: {spec.text}")
+    intermediate = row.intermediate_outputs if isinstance(row, Computation) else {}
+    for name, spec in {**row.outputs, **intermediate}.items():
+        label = "by formulation" if spec.kind == "residuals" else f"`{name}`"
+        outputs.append(f"{label} {_shape(spec)}{_unit(spec)}: {spec.text}")
     return lines + _list("Outputs", outputs)
 
 
 def _inputs(row: Row) -> list[str]:
     return [
-        f"`{name}` {_WRITTEN.get(spec.kind) or _shape(spec)}{_unit(spec)}: {spec.text}"
+        f"`{name}` {_WIRE_SHAPES.get(spec.kind) or _shape(spec)}{_unit(spec)}: {spec.text}"
         f"{'; optional' if name in row.optional else ''}"
         for name, spec in row.inputs.items()
     ]
@@ -145,29 +145,31 @@ def _texts(texts: Mapping[str, str], required: Iterable[str]) -> Iterable[str]:
 def _list(
     title: str,
     entries: Iterable[str],
-    shared: Container[str] = (),
+    shared_entries: Container[str] = (),
     described: dict[tuple[str, ...], str] | None = None,
     name: str = "",
 ) -> list[str]:
     """Returns the list of entries: shared ones by name, a list that an earlier row has too by that row's name."""
     entries = list(entries)
-    known = [entry.split()[0] for entry in entries if entry in shared]
-    own = [entry for entry in entries if entry not in shared]
-    if described is not None and len(own) > 5:
-        earlier = described.setdefault(tuple(own), name)
+    names = [entry.split()[0] for entry in entries if entry in shared_entries]
+    row_entries = [entry for entry in entries if entry not in shared_entries]
+    # Short lists are repeated: a reference to another row costs the reader more than five lines.
+    if described is not None and len(row_entries) > 5:
+        earlier = described.setdefault(tuple(row_entries), name)
         if earlier != name:
-            known, own = [*known, f"those of `{earlier}`"], []
-    lines = [line for entry in own for line in _wrapped(f"- {entry}", "  ")]
-    if not known:
+            names, row_entries = [*names, f"those of `{earlier}`"], []
+    lines = [line for entry in row_entries for line in _wrapped(f"- {entry}", "  ")]
+    if not names:
         return [f"{title}:", "", *lines, ""] if lines else []
-    head = _wrapped(f"{title}: {', '.join(known)}{', and:' if own else '.'}")
-    return [*head, "", *lines, ""] if own else [*head, ""]
+    head = _wrapped(f"{title}: {', '.join(names)}{', and:' if row_entries else '.'}")
+    return [*head, "", *lines, ""] if row_entries else [*head, ""]
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
     """Returns the text in lines of at most `_WIDTH` characters, none of which begins with Markdown."""
     lines: list[str] = []
     for word in text.split():
+        # A line that is too long is better than a list or heading that nobody wrote.
         if lines and (len(lines[-1]) + 1 + len(word) <= _WIDTH or _MARKUP.fullmatch(word)):
             lines[-1] += f" {word}"
         else:

@@ -20,10 +20,8 @@ import numpy as np
 from docs.pages import with_section
 from docs.theory.drawings import DRAWINGS
 from docs.theory.numbers import PATHS, PERIOD, QUICK, chain, operations, program, robot, stride, swing, thousands
-from dyn_service.formulations.systems import ParticleSystem
-from dyn_service.formulations.verification import WorldEquations, nilpotency
-from dyn_service.simulation import simulate
-from dyn_service.simulation.rheonomic import RheonomicRobot
+from dyn_service.formulations import ParticleSystem, WorldEquations, nilpotency
+from dyn_service.simulation import RheonomicRobot, simulate
 
 HERE = Path(__file__).parent
 IMAGES = HERE / "img"

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dyn_service.api.queries import QUERIES, Wrench
-from dyn_service.engine.robot import Robot
+from dyn_service import QUERIES, Robot, Wrench
 from dyn_service.formulations import segments
 from dyn_service.kernels.frames import cheapest_frames
 from dyn_service.kernels.graph import trace

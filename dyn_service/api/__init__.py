@@ -7,6 +7,7 @@ results       results of queries with several outputs
 spec          the types of rows, inputs, outputs and options
 lists         lists of queries that one kernel answers
 whole_body    the constants of a whole-body problem
+closed_motion  the motions of closed loops, for simulations
 description   the description of a robot that servers send
 inputs        checks of arguments against the table
 outputs       the arguments `out` and `workers`

@@ -38,6 +38,7 @@ NO_VECTOR = (0.0, 0.0, 0.0)
 """Default of the vectors of wrenches, recognised by identity."""
 
 
+# A msgspec struct, because compiled code reads its fields, and one is made in 0.1 us at control rate.
 class Wrench(msgspec.Struct, frozen=True, eq=False):
     """An external torque and force on a link.
 
@@ -58,8 +59,9 @@ class Wrench(msgspec.Struct, frozen=True, eq=False):
         for name, text in (("link", self.link), ("frame", self.frame)):
             if text.__class__ is not str:
                 _check_name(name, text)
-        given: Any = (("torque", self.torque), ("force", self.force), ("point", self.point))
-        for name, value in given:
+        vectors: Any = (("torque", self.torque), ("force", self.force), ("point", self.point))
+        for name, value in vectors:
+            # By identity: comparing numbers would take longer than the checks that this saves.
             if value is NO_VECTOR:
                 continue
             # Usual values are checked without a call of a function: wrenches are made at control rate.
@@ -91,7 +93,8 @@ class Immutable:
                 object.__setattr__(self, name, _read_only(value))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = (getattr(self, each.name) for each in fields(self))  # type: ignore[arg-type]
+        values = (getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+        # A mapping proxy cannot be pickled.
         return type(self), tuple(dict(x) if isinstance(x, MappingProxyType) else x for x in values)
 
     @cached_property
@@ -101,7 +104,7 @@ class Immutable:
         Raises:
             TypeError: A value is of a type that may change.
         """
-        return tuple(_key(getattr(self, each.name)) for each in fields(self))  # type: ignore[arg-type]
+        return tuple(_key(getattr(self, field.name)) for field in fields(self))  # type: ignore[arg-type]
 
 
 _NOT_LISTS = frozenset({"link", "links", "joints"})
@@ -116,12 +119,12 @@ class _Numbers(Immutable):
     """
 
     def __post_init__(self) -> None:
-        for each in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, each.name)
-            if each.name == "link":
+        for number in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, number.name)
+            if number.name == "link":
                 _check_name("link", value)
-            elif value is not each.default:
-                _check_numbers(each.name, value)
+            elif value is not number.default:
+                _check_numbers(number.name, value)
         super().__post_init__()
 
 
@@ -130,6 +133,7 @@ _CORES: Mapping[str, tuple[int, ...]] = {"com": (3,), "inertia": (3, 3), "gravit
 
 
 def _check_numbers(name: str, value: Any) -> None:
+    # One float is the usual value, and needs no array to be checked.
     if is_deferred(value) or (value.__class__ is float and name not in _CORES and isfinite(value)):
         return
     array, core = numbers(value), _CORES.get(name, ())
@@ -142,6 +146,7 @@ def _check_numbers(name: str, value: Any) -> None:
 
 def _read_only(value: Any) -> Any:
     """Returns a read-only copy of an array, list or map; other values are returned unchanged."""
+    # A copy, because robots with an overlay are cached by it: a later change of the array must not reach them.
     if isinstance(value, np.ndarray):
         value = value.copy()
         value.flags.writeable = False
@@ -156,13 +161,16 @@ def _key(value: Any) -> Hashable:
     if kind is tuple:
         return tuple(map(_key, value))
     if kind is float:
+        # -0.0 equals 0.0 and nan does not equal itself, but their bits decide the bits of an answer.
         return kind, value.hex()
     if kind is np.ndarray:
         return value.dtype.str, value.shape, value.tobytes()
     if kind is MappingProxyType:
+        # In the order given: another order is at worst another entry of the cache.
         return tuple((name, _key(entry)) for name, entry in value.items())
     if isinstance(value, Immutable):
         return kind, value.content
+    # With the class, because True equals 1 and 1 equals 1.0.
     if value is None or isinstance(value, str | int | np.number):
         return kind, value
     raise TypeError(f"{kind.__name__} has no key")
@@ -232,25 +240,27 @@ class Overlay(Immutable):
         super().__post_init__()
         payloads = (self.payloads,) if isinstance(self.payloads, Payload) else self.payloads
         if not _is_sequence(payloads):
-            said = found_instead("Payload", payloads)
-            raise InvalidArgumentError(f"payloads must be a Payload or a list of them, found {said}", path="payloads")
+            description = found_instead("Payload", payloads)
+            raise InvalidArgumentError(
+                f"payloads must be a Payload or a list of them, found {description}", path="payloads"
+            )
         if not _is_sequence(self.locked):
-            said = found(self.locked)
-            raise InvalidArgumentError(f"locked must be a list of joints' names, found {said}", path="locked")
-        entries: list[tuple[str, Any, type]] = [(f"payloads[{k}]", each, Payload) for k, each in enumerate(payloads)]
+            description = found(self.locked)
+            raise InvalidArgumentError(f"locked must be a list of joints' names, found {description}", path="locked")
+        entries: list[tuple[str, Any, type]] = [(f"payloads[{k}]", entry, Payload) for k, entry in enumerate(payloads)]
         parts: tuple[tuple[str, type], ...] = (("links", Inertial), ("joints", JointNumbers))
         for part, kind in parts:
-            given: Any = getattr(self, part)
-            if not isinstance(given, Mapping):
-                said = found(given)
+            numbers_by_name: Any = getattr(self, part)
+            if not isinstance(numbers_by_name, Mapping):
+                description = found(numbers_by_name)
                 raise InvalidArgumentError(
-                    f"{part} must be a map from names to {kind.__name__}, found {said}", path=part
+                    f"{part} must be a map from names to {kind.__name__}, found {description}", path=part
                 )
-            entries += [(f"{part}.{name}", each, kind) for name, each in given.items()]
-        for path, each, kind in entries:
-            if not isinstance(each, kind):
-                said = found_instead(kind.__name__, each)
-                raise InvalidArgumentError(f"{path} must be of type {kind.__name__}, found {said}", path=path)
+            entries += [(f"{part}.{name}", entry, kind) for name, entry in numbers_by_name.items()]
+        for path, entry, kind in entries:
+            if not isinstance(entry, kind):
+                description = found_instead(kind.__name__, entry)
+                raise InvalidArgumentError(f"{path} must be of type {kind.__name__}, found {description}", path=path)
         if self.gravity is not None:
             _check_numbers("gravity", self.gravity)
 
@@ -259,32 +269,37 @@ def _is_sequence(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str)
 
 
-def mapped(overlay: Overlay, of: Callable[[ArrayLike, int, str], ArrayLike]) -> Overlay:
-    """Returns the overlay with `of(value, trailing axes, path)` instead of each array."""
+def mapped(overlay: Overlay, convert: Callable[[ArrayLike, int, str], ArrayLike]) -> Overlay:
+    """Returns the overlay with `convert(value, trailing axes, path)` instead of each array."""
 
-    def entry(said: Any, place: str) -> Any:
-        given = {each.name: getattr(said, each.name) for each in fields(said) if each.name != "link"}
-        changed = {
-            key: of(value, len(_CORES.get(key, ())), f"{place}.{key}")
-            for key, value in given.items()
+    def entry(entry_numbers: Any, place: str) -> Any:
+        arrays = {
+            field.name: getattr(entry_numbers, field.name) for field in fields(entry_numbers) if field.name != "link"
+        }
+        converted = {
+            key: convert(value, len(_CORES.get(key, ())), f"{place}.{key}")
+            for key, value in arrays.items()
             if value is not None
         }
-        return replace(said, **changed)
+        return replace(entry_numbers, **converted)
 
     payloads = [overlay.payloads] if isinstance(overlay.payloads, Payload) else overlay.payloads
     return Overlay(
         [entry(payload, f"payloads[{k}]") for k, payload in enumerate(payloads)],
-        {name: entry(said, f"links.{name}") for name, said in overlay.links.items()},
-        {name: entry(said, f"joints.{name}") for name, said in overlay.joints.items()},
+        {name: entry(entry_numbers, f"links.{name}") for name, entry_numbers in overlay.links.items()},
+        {name: entry(entry_numbers, f"joints.{name}") for name, entry_numbers in overlay.joints.items()},
         overlay.locked,
-        None if overlay.gravity is None else of(overlay.gravity, 1, "gravity"),
+        None if overlay.gravity is None else convert(overlay.gravity, 1, "gravity"),
     )
 
 
-def with_vectors(wrenches: Wrench | Sequence[Wrench], of: Callable[[Any], ArrayLike]) -> list[Wrench]:
-    """Returns external wrenches with `of(x)` instead of each torque, force and point."""
-    listed = [wrenches] if isinstance(wrenches, Wrench) else wrenches
-    return [msgspec.structs.replace(w, torque=of(w.torque), force=of(w.force), point=of(w.point)) for w in listed]
+def with_vectors(wrenches: Wrench | Sequence[Wrench], convert: Callable[[Any], ArrayLike]) -> list[Wrench]:
+    """Returns external wrenches with `convert(x)` instead of each torque, force and point."""
+    sequence = [wrenches] if isinstance(wrenches, Wrench) else wrenches
+    return [
+        msgspec.structs.replace(w, torque=convert(w.torque), force=convert(w.force), point=convert(w.point))
+        for w in sequence
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,6 +422,10 @@ VelocityGain = Annotated[
 
 PositionResult = Annotated[Array, Spec(("nq",), "rad | m", "joint positions", name="q", kind="position")]
 EffortResult = Annotated[Array, Spec(("nv",), "N m | N", "joint efforts", name="tau", kind="effort")]
+LoopErrorResult = Annotated[
+    Array, Spec(("nk", 6), "rad, m", "[rotation vector; translation] of each joint that closes a loop", name="error")
+]
+ClosedPositionResult = Annotated[Array, Spec(("nq",), "rad | m", "closed joint positions", name="q", kind="position")]
 AccelerationResult = Annotated[
     Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations", name="a", kind="acceleration")
 ]
@@ -523,6 +542,11 @@ SettleTime = Annotated[
 ]
 Least = Annotated[
     Literal["forces", "efforts"], OptionSpec("what is minimised: contact forces, or efforts and then contact forces")
+]
+FixedJoints = Annotated[Sequence[str] | None, OptionSpec("joints that stand still, by name; default: none")]
+IndependentJoints = Annotated[
+    Sequence[str] | None,
+    OptionSpec("joints whose velocities are independent, by name; default: driven ones first"),
 ]
 Undriven = Annotated[
     Sequence[str] | None, OptionSpec("joints without a motor, by name; default: floating and planar ones")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dyn_service.errors import InvalidArgumentError
 
 Array = NDArray[np.float64]
-
+"""An array of floats. Docstrings give its shape and units."""
 
 MAX_NPZ_BYTES = 4 << 30
 """Bytes of all arrays of a recording: an hour of a quadruped at 1 kHz is 2 GiB."""
@@ -35,11 +35,13 @@ def read_npz(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         with ZipFile(file) as packed:
             size = sum(entry.file_size for entry in packed.infolist())
+        # Before NumPy reads it, because a small file may expand to any size.
         if size > MAX_NPZ_BYTES:
             raise InvalidArgumentError(f"{str(path)!r} expands to {size} bytes, at most {MAX_NPZ_BYTES} are read")
+        # The same open file, so that what was measured is what is read.
         file.seek(0)
-        with np.load(file, allow_pickle=False) as kept:
-            return {name: kept[name] for name in kept.files}
+        with np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
 
 
 def numbers(value: Any) -> Array | None:
@@ -50,6 +52,7 @@ def numbers(value: Any) -> Array | None:
         array = np.asarray(value)
     except ValueError:  # nested lists of unequal lengths
         return None
+    # Not bool, in which True would become 1, and not complex, whose imaginary part would be dropped.
     return array.astype(np.float64, copy=False) if array.dtype.kind in "fiu" else None
 
 
@@ -72,7 +75,7 @@ def kernel_input(value: Any) -> Array:
     return array
 
 
-_PLAIN = frozenset({float, int})
+_PLAIN = frozenset({float, int, bool, str, type(None), np.ndarray})
 _LABELLED = frozenset({"xarray", "dask"})
 
 
@@ -92,10 +95,11 @@ def is_labelled(value: Any) -> bool:
 def holds_labelled(value: Any) -> bool:
     """Returns whether an array of xarray or dask is a value, or in its lists, maps and fields."""
     kind = value.__class__
-    if kind is np.ndarray or kind in _PLAIN or not any(map(sys.modules.__contains__, _LABELLED)):
+    # Without the import of its library no such array exists; most processes never import it.
+    if kind in _PLAIN or sys.modules.keys().isdisjoint(_LABELLED):
         return False
     if isinstance(value, list | tuple):
-        return any(map(holds_labelled, value))
+        return not _PLAIN.issuperset(map(type, value)) and any(map(holds_labelled, value))
     if isinstance(value, Mapping):
         return any(map(holds_labelled, value.values()))
     if is_labelled(value):
@@ -116,9 +120,13 @@ GRAVITY_UNIT = " in m/s^2, such as (0, 0, -9.81)"
 """Unit and example, after the expected shape of gravity in errors."""
 
 
+_DOUBLE = np.dtype(np.float64)
+
+
 def vectors(name: str, value: Any, length: int) -> Array:
     """(..., length) doubles."""
-    array = numbers(value)
+    is_double = value.__class__ is np.ndarray and value.dtype is _DOUBLE  # as in control loops, which skip a call
+    array: Array | None = value if is_double else numbers(value)
     if array is None or array.ndim < 1 or array.shape[-1] != length:
         unit = GRAVITY_UNIT if name == "gravity" else ""
         raise InvalidArgumentError(f"{name} must be (..., {length}) numbers{unit}, found {found(value)}", path=name)
@@ -143,9 +151,9 @@ def broadcast(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*leads.values())
     except ValueError:
-        *most, last = [f"{name} {shape}" for name, shape in leads.items() if shape]
+        *first, last = [f"{name} {shape}" for name, shape in leads.items() if shape]
         raise InvalidArgumentError(
-            f"the leading axes of {', '.join(most)} and {last} do not broadcast against each other", path="inputs"
+            f"the leading axes of {', '.join(first)} and {last} do not broadcast against each other", path="inputs"
         ) from None
 
 
@@ -161,11 +169,11 @@ def with_leading_axes(value: Any, lead: tuple[int, ...]) -> Any:
 
 
 class Placeholder:
-    """Base class of objects that stand for an array of xarray or dask, until its numbers replace them."""
+    """Base class of objects that represent an array of xarray or dask until its numbers replace them."""
 
 
 def is_deferred(value: Any) -> bool:
-    """Returns whether a value is or stands for arrays of xarray or dask: its numbers are checked when they are used."""
+    """Returns whether a value is or represents arrays of xarray or dask: its numbers are checked when they are used."""
     return isinstance(value, Placeholder) or holds_labelled(value)
 
 
@@ -176,6 +184,8 @@ def found_instead(kind: str, value: Any) -> str:
 
 def _odd_entry(values: Sequence[Any]) -> str:
     """Returns the first entry that is no number, and its index, of lists of mostly numbers; else ""."""
+    if holds_labelled(values):  # NumPy would load lazy arrays
+        return ""
     with suppress(ValueError):  # arrays of different shapes
         entries = np.array(values, dtype=object)
         odd = [k for k, x in np.ndenumerate(entries) if not isinstance(x, Number) or isinstance(x, complex)]
@@ -199,6 +209,7 @@ def found(value: Any) -> str:
         return f"shape {tuple(shape)} of {getattr(value, 'dtype', type(value).__name__)}"
     if isinstance(value, list | tuple) and (entry := _odd_entry(value)):
         return entry
+    # NumPy's own message about ragged lists names neither row nor length.
     lengths = [len(row) for row in value if isinstance(row, list | tuple)] if isinstance(value, list | tuple) else []
     for k, length in enumerate(lengths):
         if length != lengths[0] and len(lengths) == len(value):

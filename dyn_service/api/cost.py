@@ -79,18 +79,19 @@ class Cost(NamedTuple):
 
 def count(lead: Lead) -> int:
     """Returns the number of states of a batch; an axis of length 0 counts as 1."""
+    # A zero would hide the product of the other axes, which NumPy still broadcasts.
     return math.prod([size or 1 for size in lead])
 
 
 def leading(shapes: Iterable[Lead]) -> Lead:
     """Returns the broadcast leading axes; if they do not broadcast, which the answer reports, those of the largest."""
-    given = [shape for shape in shapes if shape]
-    if not given:
+    with_axes = [shape for shape in shapes if shape]
+    if not with_axes:
         return ()
     try:
-        return np.broadcast_shapes(*given)
+        return np.broadcast_shapes(*with_axes)
     except ValueError:
-        return max(given, key=count)
+        return max(with_axes, key=count)
 
 
 def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
@@ -102,33 +103,35 @@ def of_query(row: Query, sizes: Dimensions, inputs: Mapping[str, Any], options: 
         inputs: As they were read: arrays and wrenches.
         options: All of the row's.
     """
-    pushed, numbers = row.wrenches, answer_numbers(row, sizes, options)
+    wrenches_name, numbers = row.wrenches, answer_numbers(row, sizes, options)
     leads = leads_of(row, inputs)
-    acting = inputs.get(pushed, ()) if pushed is not None else ()
+    wrenches = inputs.get(wrenches_name, ()) if wrenches_name is not None else ()
     per_state = numbers
-    if acting:
+    if wrenches:
         per_state = max(per_state, 6 * sizes["nl"])  # the wrenches on all links are another array
-    laid = row.overlay is not None and row.overlay in inputs
-    robots = count(leads[row.overlay or ""]) if laid else 1
+    has_overlay = row.overlay is not None and row.overlay in inputs
+    # Each robot of an overlay is read into trees of its own, also where all have the same state.
+    robots = count(leads[row.overlay or ""]) if has_overlay else 1
     lead = leading(leads.values())
     states, n = count(lead), sizes["nl"]
-    method = options[row.kernel_option] if row.kernel_option is not None else ""
+    method = row.method(options)
     work = states * numbers * NUMBER_S
     for part, choice in row.choices(method) if row.parts else ((row, method),):
         # With mimic joints, queries with the inverse of M factor it.
         factored = choice in part.inverts_mass_matrix and sizes["nr"] > sizes["nv"]
         exponent = 3 if factored else part.cost_exponent[choice]
         work += states * (n * BODY_S + (n**3 * CUBE_S if exponent > 1 else 0.0))
-    work += CALL_S + len(acting) * (WRENCH_S + states * WRENCH_STATE_S)
-    rotated = row.axes_option is not None and options[row.axes_option] == "world"
+    # A wrench has a cost of its own, because its object is read and checked once for all states.
+    work += CALL_S + len(wrenches) * (WRENCH_S + states * WRENCH_STATE_S)
+    rotated = row.in_world_axes(options)
     if rotated:
         work += TURN_S + states * numbers * TURN_NUMBER_S
-    if laid:
+    if has_overlay:
         work += OVERLAY_S + OVERLAY_WORK * states * n * BODY_S + robots * n * OVERLAY_BODY_S
     reply = 8 * states * per_state
-    memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if rotated or acting else 0)
-    memory += robots * n * OVERLAY_BYTES if laid else 0
-    return Cost(work, memory, reply, lead, wrenches=len(acting))
+    memory = COPIES * reply + _given_bytes(inputs.values()) + (8 * states * 24 * n if rotated or wrenches else 0)
+    memory += robots * n * OVERLAY_BYTES if has_overlay else 0
+    return Cost(work, memory, reply, lead, wrenches=len(wrenches))
 
 
 def leads_of(row: Query, inputs: Mapping[str, Any]) -> dict[str, Lead]:
@@ -153,6 +156,7 @@ def overlay_lead(overlay: Overlay | None) -> Lead:
         return ()
     shapes: list[Lead] = []
 
+    # `mapped` visits every array of an overlay; the copy that it makes is dropped.
     def note(value: Any, axes: int, _: str) -> Any:
         shapes.append(given_shape(value, axes))
         return value
@@ -163,17 +167,19 @@ def overlay_lead(overlay: Overlay | None) -> Lead:
 
 def answer_numbers(row: Query, sizes: Dimensions, options: Mapping[str, Any] | None = None) -> int:
     """Returns the number of entries in the answer for one state; of all rows if no option selects some."""
-    asked = None if row.rows_option is None or options is None else options[row.rows_option]
+    selected_rows = None if row.rows_option is None or options is None else options[row.rows_option]
     per_state = sum(math.prod(spec.dims(sizes)) for spec in row.outputs.values())
-    if asked is None:
+    if selected_rows is None:
         return per_state
     # All rows are computed, and the named ones are copied from them, each as often as it is named.
-    return max(per_state, sum(_rows(spec, sizes, row.row_dimension, len(asked)) for spec in row.outputs.values()))
+    return max(
+        per_state, sum(_rows(spec, sizes, row.row_dimension, len(selected_rows)) for spec in row.outputs.values())
+    )
 
 
-def wrench_shapes(acting: Iterable[Wrench], axes: int) -> list[Lead]:
+def wrench_shapes(wrenches: Iterable[Wrench], axes: int) -> list[Lead]:
     """Returns the leading axes of external wrenches, whose vectors have `axes` trailing axes."""
-    vectors = [np.shape(part) for w in acting for part in (w.torque, w.force, w.point)]
+    vectors = [np.shape(part) for w in wrenches for part in (w.torque, w.force, w.point)]
     return [shape[: len(shape) - axes] for shape in vectors if len(shape) > axes]
 
 

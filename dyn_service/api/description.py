@@ -42,7 +42,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     nl: int
     """Links."""
     nj: int
-    """URDF joints, including fixed ones."""
+    """URDF joints, including fixed ones and those that close loops."""
+    nk: int = 0
+    """Joints that close loops."""
     nb: int
     """Bodies of the tree of a query's kernels: links, or moving bodies."""
     na: int
@@ -51,6 +53,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Dynamic parameters: 10 for each link, then 4 for each of the velocities `nr`."""
 
     def __getitem__(self, symbol: str) -> int:
+        # getattr alone would find methods of the struct, too.
         if symbol not in self.__struct_fields__:
             raise KeyError(symbol)
         size: int = getattr(self, symbol)
@@ -73,6 +76,8 @@ class JointDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Pitch of a screw joint, m per turn."""
     mimic: MimicDescription | None = None
     """For a mimic joint, which has no entry in `q`, `v` and `tau`."""
+    driven: bool | None = None
+    """Whether a motor moves it; None: the robot's file does not say."""
 
 
 class MimicDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +89,42 @@ class MimicDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Ratio of the velocities."""
     offset: float
     """rad or m."""
+
+
+class LoopJointDescription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A joint that closes a loop of links. It has no entries in `q`."""
+
+    name: str
+    type: str
+    """As for `JointDescription`."""
+    parent: str
+    child: str
+    """Links of the tree."""
+    parent_xyz: tuple[float, float, float]
+    parent_rotation: tuple[tuple[float, float, float], tuple[float, float, float], tuple[float, float, float]]
+    """Joint frame in the parent link's frame: origin in m, and the rotation matrix by rows."""
+    child_xyz: tuple[float, float, float]
+    child_rotation: tuple[tuple[float, float, float], tuple[float, float, float], tuple[float, float, float]]
+    """Joint frame in the child link's frame; both frames coincide where the joint is at zero."""
+    axis: tuple[float, float, float] | None = None
+    pitch: float | None = None
+    """As for `JointDescription`."""
+
+
+class LoopFreedom(msgspec.Struct, frozen=True, kw_only=True):
+    """What closed loops leave free, from random configurations in which they are closed."""
+
+    freedom: int
+    """Degrees of freedom: velocities that are independent."""
+    rank: int
+    """Independent directions that the loop joints block."""
+    redundant: int
+    """Blocked directions that depend on others, so that loads of joints are not unique."""
+    independent: tuple[str, ...]
+    """Names of the independent velocities: those of driven joints first."""
+    undetermined: tuple[str, ...] = ()
+    """Names of velocities of passive joints that move while all motors stand still; empty if the files name no motors.
+    """
 
 
 class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +141,7 @@ class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoteDescription(msgspec.Struct, frozen=True):
-    """A note of the import, see docs/urdf.md. line: in the robot's file; 0 if there is none."""
+    """A note of the import, see docs/urdf.md. line: in the robot's file; 0 if it has no line."""
 
     kind: str
     element: str
@@ -126,15 +167,20 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
     joint_types: tuple[str, ...]
     """Their types, in the order of `joint_names`."""
     all_joint_names: tuple[str, ...]
-    """Every URDF joint, including fixed ones: the rows of `constraint_forces`."""
+    """Every URDF joint, including fixed ones, then those that close loops: the rows of `constraint_forces`."""
     link_names: tuple[str, ...]
     """Every link, parent before child."""
     joints: tuple[JointDescription, ...]
-    """Every joint with its type, axis, parent and child link, in the order of `all_joint_names`."""
+    """Every joint of the tree with its type, axis, parent and child link, in the order of `all_joint_names`."""
     limits: LimitsDescription
     """`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil if absent."""
     gravity: tuple[float, float, float]
     """Default gravity of requests, m/s^2, world axes."""
+    loop_joints: tuple[LoopJointDescription, ...] = ()
+    """Joints that close loops, in the order of the rows of `loop_error`."""
+    freedom: LoopFreedom | None = None
+    """What the loops leave free; None before `prepare` or a query needs it, where they close in no random
+    configuration, and for robots without loops."""
     passive: tuple[str, ...] = ()
     """Passive properties of its joints: some of `damping`, `friction`, `armature`, `springs`."""
     conventions: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(CONVENTIONS))
@@ -146,13 +192,14 @@ class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loops(self) -> tuple[str, ...]:
-        """What closes loops that the tree lacks, which leaves efforts and accelerations without an answer."""
+        """What closes loops and is no loop joint, which leaves efforts and accelerations without an answer."""
         return tuple(f"{note.element}: {note.text}" for note in self.notes if note.kind == "loop")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns plain values."""
-        found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(self))
-        return found
+        # Through the encoding, so that it equals what a client gets, with lists instead of tuples.
+        fields: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(self))
+        return fields
 
 
 class RobotProperties:
@@ -221,7 +268,7 @@ class RobotProperties:
 
     @property
     def all_joint_names(self) -> tuple[str, ...]:
-        """Every URDF joint, including fixed ones: the rows of `constraint_forces`."""
+        """Every URDF joint, including fixed ones, then those that close loops: the rows of `constraint_forces`."""
         return self._about.all_joint_names
 
     @property

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from numpy.typing import ArrayLike
@@ -23,6 +22,7 @@ from dyn_service.api.arguments import EffortFunction, Immutable
 from dyn_service.api.arrays import finite, found, is_deferred, numbers
 from dyn_service.api.spec import Spec
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.support.upward import upward
 
 if TYPE_CHECKING:
     from dyn_service.api.queries import RobotQueries
@@ -51,26 +51,30 @@ class SimulationLaw(Immutable):
     model: RobotQueries | None = None
 
     def __post_init__(self) -> None:
+        # The base class has no gains: a simulation would silently apply the feed-forward alone.
         if type(self) is SimulationLaw:
             raise TypeError("SimulationLaw is a base class: use PDLaw, ComputedTorqueLaw or StateFeedbackLaw")
         super().__post_init__()
         for name, value in self.numbers.items():
+            # Labelled and lazy arrays are checked when their numbers replace them.
             if is_deferred(value):
                 continue
             array = numbers(value)
             if array is None:
                 raise InvalidArgumentError(f"{name} must be numbers, found {found(value)}", path=name)
+            # An infinite limit means no limit; every other number must be finite.
             if name != "limit":
                 finite(name, array)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), **{each.name: getattr(self, each.name) for each in fields(self)}), ()
+        # By keyword: these fields are keyword-only, which `Immutable.__reduce__` does not know.
+        return partial(type(self), **{field.name: getattr(self, field.name) for field in fields(self)}), ()
 
     @property
     def numbers(self) -> dict[str, Any]:
         """The arrays that are given, by name."""
-        named = ((each.name, getattr(self, each.name)) for each in fields(self) if each.name in SHAPES)
-        return {name: value for name, value in named if value is not None}
+        arrays = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name in SHAPES)
+        return {name: value for name, value in arrays if value is not None}
 
     def function(self, robot: RobotQueries, dt: float, t0: float = 0.0) -> EffortFunction:
         """Returns the law as a function of (t, q, v), with the same bits as in `simulate`.
@@ -83,8 +87,8 @@ class SimulationLaw(Immutable):
         Raises:
             InvalidArgumentError: A number has the wrong shape or value; `path` names it.
         """
-        found: EffortFunction = import_module("dyn_service.simulation.laws").function(self, robot, dt, t0)
-        return found
+        function: EffortFunction = upward("law_function")(self, robot, dt, t0)
+        return function
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -32,10 +32,11 @@ def names_of(kind: Kind, value: Any, path: str) -> Any:
     """
     name = path.removeprefix("inputs.")
     plain = _plain(value)
+    # A text is a sequence of texts: "xyz" would be taken for three directions.
     if (kind == "directions" and isinstance(plain, str)) or _lead(plain) is None:
         raise InvalidArgumentError(f"{name} must be {_TAKES[kind]}, found {found(value)}", path=path)
     if kind == "directions":
-        wrong = next((each for each in plain if each not in DIRECTIONS), None)
+        wrong = next((direction for direction in plain if direction not in DIRECTIONS), None)
         if wrong is not None or not plain:
             raise InvalidArgumentError(
                 f"{name} must be {_TAKES[kind]}, found {'none' if wrong is None else repr(wrong)}", path=path
@@ -63,27 +64,27 @@ def one_hot(kind: Kind, names: Any, links: Sequence[str], robot: str, path: str)
     """
     assert kind in BY_NAME
     if kind == "directions":
-        return np.array([float(each in names) for each in DIRECTIONS])
+        return np.array([float(direction in names) for direction in DIRECTIONS])
     lead = lead_of(kind, names)
-    made = np.zeros((*lead, len(links)))
+    vectors = np.zeros((*lead, len(links)))
     for index in np.ndindex(lead):
-        each: Any = names
+        link: Any = names
         for k in index:
-            each = each[k]
-        if each not in links:
+            link = link[k]
+        if link not in links:
             raise NotFoundError(
-                f"robot '{robot}' has no link '{each}'{known_instead(each, links, 'its links are')}",
+                f"robot '{robot}' has no link '{link}'{known_instead(link, links, 'its links are')}",
                 path=path + "".join(f"[{k}]" for k in index),
             )
-        made[(*index, links.index(each))] = 1.0
-    return made
+        vectors[(*index, links.index(link))] = 1.0
+    return vectors
 
 
 def _plain(value: Any) -> Any:
     """Converts arrays and tuples to lists, and NumPy's strings to Python's."""
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _lead(names: Any) -> tuple[int, ...] | None:
@@ -92,8 +93,9 @@ def _lead(names: Any) -> tuple[int, ...] | None:
         return ()
     if not isinstance(names, list):
         return None
-    inner = {_lead(each) for each in names}
-    if not inner:
+    inner_leads = {_lead(entry) for entry in names}
+    # An empty list is a batch without states, as an empty array is.
+    if not inner_leads:
         return (0,)
-    (first, *others) = inner
-    return None if others or first is None else (len(names), *first)
+    lead = inner_leads.pop()
+    return None if inner_leads or lead is None else (len(names), *lead)

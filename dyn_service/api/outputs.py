@@ -34,6 +34,7 @@ def checked_workers(count: Any) -> int:
     Raises:
         InvalidArgumentError: It is not a whole number from 1 to `MAX_WORKERS`.
     """
+    # True is an Integral, and `workers=True` reads like a switch.
     if isinstance(count, bool) or not isinstance(count, Integral) or not 1 <= int(count) <= MAX_WORKERS:
         raise InvalidArgumentError(
             f"workers must be a whole number from 1 to {MAX_WORKERS}, found {count!r}", path="workers"
@@ -49,14 +50,18 @@ def output_arrays(row: Query, out: Any) -> tuple[Array | None, ...]:
     """
     if out is None:
         return (None,) * len(row.outputs)
+    # A result of an earlier call may be given as it is, so that a loop needs no names of outputs.
     if row.result_type is not None and isinstance(out, row.result_type):
         arrays: tuple[Any, ...] = tuple(getattr(out, name) for name in row.outputs)
     else:
+        # Not by `len`: an array is no tuple of outputs, and its length is the number of states.
         arrays = (out,) if isinstance(out, np.ndarray) else tuple(out) if isinstance(out, Sequence) else ()
         if len(arrays) != len(row.outputs):
             names = ", ".join(row.outputs)
-            what = "an array" if row.result_type is None else f"a {row.result_type.__name__} or a tuple of arrays"
-            raise InvalidArgumentError(f"out of {row.name} must be {what} ({names}), found {found(out)}", path="out")
+            expected = "an array" if row.result_type is None else f"a {row.result_type.__name__} or a tuple of arrays"
+            raise InvalidArgumentError(
+                f"out of {row.name} must be {expected} ({names}), found {found(out)}", path="out"
+            )
     for k, array in enumerate(arrays):
         if array is not None and (
             not isinstance(array, np.ndarray) or array.dtype != _DOUBLE or not array.flags.writeable
@@ -67,6 +72,15 @@ def output_arrays(row: Query, out: Any) -> tuple[Array | None, ...]:
                 f"{_path(row, k)} must be a writable array of float64, found {kind}", path=_path(row, k)
             )
     return arrays
+
+
+def check_shapes(row: Query, arrays: Sequence[Array | None], shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raises InvalidArgumentError for an array that has another shape than its output."""
+    for k, (name, array, shape) in enumerate(zip(row.outputs, arrays, shapes, strict=True)):
+        if array is not None and array.shape != shape:
+            raise InvalidArgumentError(
+                f"{_path(row, k)} has shape {array.shape}, expected {shape}, the shape of {name}", path=_path(row, k)
+            )
 
 
 def fill(row: Query, result: Any, arrays: Sequence[Array | None]) -> Any:
@@ -81,12 +95,8 @@ def fill(row: Query, result: Any, arrays: Sequence[Array | None]) -> Any:
         InvalidArgumentError: An array has another shape than its output; nothing is copied then.
     """
     answers = row.outputs_of(result)
-    for k, (name, array) in enumerate(zip(row.outputs, arrays, strict=True)):
-        if array is not None and array.shape != np.shape(answers[name]):
-            raise InvalidArgumentError(
-                f"{_path(row, k)} has shape {array.shape}, expected {np.shape(answers[name])}, the shape of {name}",
-                path=_path(row, k),
-            )
+    # All shapes first, so that an error leaves every array as it was.
+    check_shapes(row, arrays, [np.shape(answers[name]) for name in row.outputs])
     for name, array in zip(row.outputs, arrays, strict=True):
         if array is not None:
             array[...] = answers[name]

@@ -27,21 +27,15 @@ def chosen(names: Iterable[str]) -> list[tuple[Query, str]]:
     Raises:
         InvalidArgumentError: A name is neither.
     """
-    found: dict[tuple[str, str], tuple[Query, str]] = {}
+    kernels: dict[tuple[str, str], tuple[Query, str]] = {}
     for name in names:
         if name not in PURPOSES and name not in QUERIES:
-            known = known_instead(name, (*PURPOSES, *QUERIES))
+            hint = known_instead(name, (*PURPOSES, *QUERIES))
             raise InvalidArgumentError(
-                f"prepare takes purposes and names of queries, found {name!r}{known}", path="prepare"
+                f"prepare takes purposes and names of queries, found {name!r}{hint}", path="prepare"
             )
         for query in PURPOSES.get(name, (name,)):
+            # Every method: the second one of a query must not be compiled in a control loop either.
             row = QUERIES[query]
-            found |= {} if row.constant else {(query, method): (row, method) for method in row.kernels}
-    return list(found.values())
-
-
-def load_modules(names: Iterable[str]) -> None:
-    """Imports the modules of these computations, so that their first calls need not."""
-    for name in names:
-        if name in COMPUTATIONS:
-            COMPUTATIONS[name].function("run")
+            kernels |= {} if row.constant else {(query, method): (row, method) for method in row.kernels}
+    return list(kernels.values())

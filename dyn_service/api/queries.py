@@ -2,8 +2,8 @@
 
 Each method of `RobotQueries` and `GaitQueries` is one row: its parameters are the inputs (shape, unit, frame in the
 annotation) and the options, its return annotation names the outputs, its docstring describes the result. `@query` adds
-the source equation and the functions under `dynamics/` that implement it; `@computation` adds the function of a long
-computation. Both write the body: it passes the arguments to a `Robot`, which computes the answer, or to a remote robot,
+the source equation and the functions under `dynamics/` that implement it; `@computation` declares a long computation.
+The body passes the arguments to `_ask` or `_compute` of a `Robot`, which computes the answer, or of a remote robot,
 which requests it. The server's dispatch, `dyn call`, the reference page and many tests are derived from these rows.
 
 Shapes are core shapes: every input may have further leading axes, which broadcast as in NumPy. The symbols are those of
@@ -30,6 +30,7 @@ from dyn_service.api.arguments import (
     ActingWrenches,
     ActiveContacts,
     Axes,
+    ClosedPositionResult,
     Contact,
     Contacts,
     Direction,
@@ -48,6 +49,7 @@ from dyn_service.api.arguments import (
     FirstStep,
     FirstTime,
     FirstVelocity,
+    FixedJoints,
     ForcesResult,
     FreeEfforts,
     FreePosition,
@@ -56,6 +58,7 @@ from dyn_service.api.arguments import (
     Gravity,
     GroundForce,
     GroundMoment,
+    IndependentJoints,
     Inertial,
     Integrator,
     JointAxes,
@@ -63,6 +66,7 @@ from dyn_service.api.arguments import (
     JointRows,
     Least,
     LinkRows,
+    LoopErrorResult,
     MassMatrixResult,
     Method,
     Momentum,
@@ -113,6 +117,7 @@ from dyn_service.api.arguments import (
     Wrenches,
     WrenchFunction,
 )
+from dyn_service.api.closed_motion import ClosedMotion
 from dyn_service.api.description import RobotProperties
 from dyn_service.api.laws import ComputedTorqueLaw, Efforts, PDLaw, StateFeedbackLaw
 from dyn_service.api.lists import call_of
@@ -139,6 +144,7 @@ from dyn_service.api.results import (
     Hamiltonian,
     HamiltonianFlow,
     ImuReading,
+    IndependentMotion,
     InfluenceOperators,
     InverseDynamicsDerivatives,
     InverseDynamicsHessian,
@@ -239,8 +245,14 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     def close(self) -> None:
         """Closes the socket of a remote robot; does nothing for a robot in this process."""
 
+    # Simulations call it on any robot; the server of a remote one checks the states that it gets.
     def check_inertia(self, query: str, q: Array, free: Array | None = None) -> None:
         """Does nothing; a robot in this process refuses states at which M(q) is not positive definite."""
+
+    @property
+    def closed_motion(self) -> ClosedMotion | None:
+        """The motions that keep loops closed, of a robot in this process; None for a robot without loops."""
+        return None
 
     def constraint_basis(self, joint: str) -> Array:
         """Returns the directions in which a joint carries load, Newton-Euler (20): (6, 5), (6, 6) for a fixed joint.
@@ -252,21 +264,42 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         """
         return self.constraint_bases(joints=[joint]).of(joint)
 
-    @abstractmethod
-    def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
-        """Answers a row of `QUERIES`; `given` are the required inputs, `others` the optional inputs and options."""
+    def _ask(
+        self,
+        query: str,
+        required: tuple[Any, ...],
+        optional: tuple[Any, ...] = (),
+        out: Any = None,
+        workers: Any = None,
+    ) -> Any:
+        """Answers a query.
 
-    def _ask_into(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
-        """Answers a row of `QUERIES` as `_ask`, with the arguments `out` and `workers`; see `api.outputs`."""
-        arrays = output_arrays(QUERIES[row], out)
+        Args:
+            query: Its name in `QUERIES`.
+            required: The required inputs, in the order of the method's parameters.
+            optional: The optional inputs and the options, in that order.
+            out: See `api.outputs`, as for `workers`.
+            workers: The largest number of threads.
+        """
+        row = QUERIES[query]
+        if out is None and workers is None:
+            return self._answer(row, required, optional)
+        arrays = output_arrays(row, out)
         checked_workers(1 if workers is None else workers)
-        return fill(QUERIES[row], self._ask(row, given, others), arrays)
+        return self._filled(row, self._answer(row, required, optional), arrays)
+
+    def _filled(self, row: Query, answer: Any, arrays: tuple[Array | None, ...]) -> Any:
+        return fill(row, answer, arrays)
+
+    @abstractmethod
+    def _answer(self, row: Query, required: tuple[Any, ...], optional: tuple[Any, ...]) -> Any:
+        """Answers a row of `QUERIES`, or a list of them; see `_ask`."""
 
     @abstractmethod
     def _compute(self, row: str, **arguments: Any) -> Any:
         """Answers a row of `COMPUTATIONS`."""
 
-    def evaluate(self, queries: str | Sequence[str], /, **given: Any) -> dict[str, Any]:
+    def evaluate(self, queries: str | Sequence[str], /, **arguments: Any) -> dict[str, Any]:
         """Returns the results of several queries at one state or batch, by query: one kernel, one request.
 
             terms = robot.evaluate(["mass_matrix", "bias_forces", "point_motion"], q=q, v=v, link="hand")
@@ -279,17 +312,17 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         Args:
             queries: Names of queries of this class with inputs, each once, or the name of a list: "whole_body_terms"
                 is `mass_matrix`, `bias_forces` and `point_motion`.
-            **given: The inputs of all queries by name; an input that several have is given once. `passive` and, where
-                all queries that have an option for their method have the same one, that option; other options have
-                their defaults. A query ignores inputs that it does not have, such as `wrenches`.
+            **arguments: The inputs of all queries by name; an input that several have is given once. `passive` and,
+                where all queries that have an option for their method have the same one, that option; other options
+                have their defaults. A query ignores inputs that it does not have, such as `wrenches`.
 
         Raises:
             UnimplementedError: There is no such query.
             InvalidArgumentError: The list or an argument is invalid, or two queries cannot be computed together.
             ResourceExhaustedError: The robot has kernels of too many lists, or this one needs too many operations.
         """
-        row, required, others = call_of(queries, given)
-        result = self._ask(row.name, required, others)
+        row, required, optional = call_of(queries, arguments)
+        result = self._answer(row, required, optional)
         return result if row.parts else {row.name: result}
 
     @query(
@@ -318,6 +351,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         `passive_forces` and `dyn_service.dynamics.passive`. With `passive=False`, as in every query with this option,
         passive forces and armature are zero.
         """
+        return self._ask("inverse_dynamics", (q, v, a), (gravity, wrenches, overlay, passive), out, workers)
 
     @query(
         equation="Newton-Euler (19b); with method='mass_matrix' (19a)",
@@ -347,6 +381,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         `method`: "articulated" is O(N), (19b); "mass_matrix" assembles and factors M, (19a). For robots with mimic
         joints both are (19a).
         """
+        return self._ask("forward_dynamics", (q, v, tau), (gravity, wrenches, method, overlay, passive), out, workers)
 
     @query(equation="Newton-Euler (16), (18c)", kernel="mass_matrix.mass_matrix", passive=("armature",))
     def mass_matrix(
@@ -359,6 +394,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> MassMatrixResult:
         """Mass matrix M(q) of the system: kinetic energy is v^T M v / 2."""
+        return self._ask("mass_matrix", (q,), (overlay, passive), out, workers)
 
     @query(
         equation="Newton-Euler (17), (18b), without external wrenches",
@@ -377,6 +413,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> ForcesResult:
         """Joint efforts that hold zero acceleration at the state `q`, `v`: C(q, v) v + g(q) + p(q, v)."""
+        return self._ask("bias_forces", (q, v), (gravity, overlay, passive), out, workers)
 
     @query(
         equation="Newton-Euler (18b) at rest, without external wrenches",
@@ -394,7 +431,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> ForcesResult:
         """Joint efforts that hold the robot at rest at `q`: g(q) and the forces of the joints' springs."""
+        return self._ask("gravity_forces", (q,), (gravity, overlay, passive), out, workers)
 
+    # Bodies are links, because fixed joints carry loads too.
     @query(
         equation="Newton-Euler (15), (18a), (20)",
         kernel="constraint.constraint_forces",
@@ -423,6 +462,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         of the wrenches: "joint" (the child link's axes, which in URDF are the joint's) or "world". `actuation` excludes
         the part of the efforts that accelerates the armature and overcomes damping, friction and springs.
         """
+        return self._ask(
+            "constraint_forces", (q, v, tau), (joints, frame, gravity, wrenches, overlay, passive), out, workers
+        )
 
     @query(
         equation="Newton-Euler (13), about the sensor's origin and in its axes",
@@ -451,6 +493,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         The sensor is at `xyz`, `rpy` in the child link's frame, which in URDF is the joint's. It measures the weight
         and inertia of the child link and all links outward of it, and the wrenches on them.
         """
+        return self._ask(
+            "force_torque", (q, v, a), (joints, xyz, rpy, direction, gravity, wrenches, overlay), out, workers
+        )
 
     @query(
         equation="Newton-Euler (4)-(7), of the sensor's origin, less gravity",
@@ -475,13 +520,17 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         The unit is at `xyz`, `rpy` in the link's frame. Its accelerometer measures the acceleration minus gravity.
         """
+        return self._ask("imu", (q, v, a), (links, xyz, rpy, gravity), out, workers)
 
+    # Without a state, but a row like the others, so that it is on the wire and in the reference.
     @query(equation="Newton-Euler (20)", kernel="constraint.bases", control=False)
     def constraint_bases(self, *, joints: JointRows = None, out: Outs[ConstraintBases] = None) -> ConstraintBases:
         """Directions in which each joint carries load: torques, then forces, in joint axes.
 
-        `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones.
+        `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones, then joints that
+        close loops, in the axes of their frames on the child.
         """
+        return self._ask("constraint_bases", (), (joints,), out)
 
     @query(
         equation="Newton-Euler (18) with q-ddot = a_ref + kd (v_ref - v) + kp (q_ref - q)",
@@ -509,6 +558,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         The error of a continuous joint is the shorter way round, from -pi to pi.
         """
+        return self._ask(
+            "computed_torque", (q, v, q_ref, v_ref, a_ref, kp, kd), (gravity, wrenches, overlay, passive), out, workers
+        )
 
     @query(
         equation="forward kinematics: R_WL and p_WL from parent to child",
@@ -517,7 +569,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     )
     def link_poses(self, q: Position, *, out: Outs[LinkPoses] = None, workers: Workers = None) -> LinkPoses:
         """Orientation and position of every link in the world."""
+        return self._ask("link_poses", (q,), (), out, workers)
 
+    # The link is an input, not a choice of kernel: a task that changes its link must not wait for a compiler.
     @query(
         equation="Newton-Euler (4)-(8) and J = Psi_D G of one link, at a point",
         kernel={
@@ -545,7 +599,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         Link and point are inputs: one kernel serves all of them, and leading axes select several in one call.
         """
+        return self._ask("point_motion", (q, v, link), (point, frame, overlay), out, workers)
 
+    # Omega_i follows from the factors of (19b), in O(N); so there is no answer where M has no inverse.
     @query(
         equation="Newton-Euler (19b): Omega_i = beta_i Omega_ip beta_i^T + G_i R_i^-1 G_i^T",
         kernel={
@@ -576,6 +632,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         If the link cannot move in all of `directions`, as the hand of a planar arm, `inertia` is NaN; a server answers
         FAILED_PRECONDITION.
         """
+        return self._ask("operational_space", (q, link), (point, directions, frame, overlay, passive), out, workers)
 
     @query(
         equation="Newton-Euler (4)-(8), (13), (15)", kernel="newton_euler.link_motion", bodies="links", control=False
@@ -597,7 +654,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         `frame` are the axes: "body" (the link's own, which in URDF are its inboard joint's) or "world".
         """
+        return self._ask("link_motion", (q, v, a), (frame, gravity, wrenches, overlay), out, workers)
 
+    # The factors depend on the frames of the bodies, so these are the joints' own instead of the cheapest ones.
     @theory(
         equation="Newton-Euler (19b)",
         kernel="articulated.branch_inertias",
@@ -621,6 +680,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         A body is a joint's link with all links fixed to it, as in `topology`, `newton_euler_blocks` and
         `influence_operators`. Robots with mimic joints have no such factors.
         """
+        return self._ask("branch_inertias", (q,), (overlay, passive), out, workers)
 
     @theory(equation="Newton-Euler Def. 1, 2, Figs. 2, 3", kernel="structure.topology", control=False)
     def topology(self, *, bodies: Literal["moving", "links"] = "moving", out: Outs[Topology] = None) -> Topology:
@@ -629,6 +689,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         `bodies`: "moving" is one body per movable joint, with all links fixed to it, as in the document; "links" is one
         body per URDF link.
         """
+        return self._ask("topology", (), (bodies,), out)
 
     @theory(
         equation="Newton-Euler Def. 1, (P3); D of (4), beta of (19b)",
@@ -657,6 +718,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         is free to move, (19b), for robots without mimic joints. `frame` are the axes: "body" (each body's own: a block
         maps its column's axes to its row's) or "world".
         """
+        return self._ask("influence_operators", (q,), (operator, frame, overlay, passive), out, workers)
 
     @theory(
         equation="Newton-Euler (1)-(17): D, G, S, A, A-bar, M, M-bar, B, B-bar, Y, F-bar",
@@ -680,6 +742,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         F-bar is the sum of the weight and the wrenches on a body at its centre of mass, with Y = S.
         """
+        return self._ask("newton_euler_blocks", (q, v), (frame, gravity, wrenches, overlay), out, workers)
 
     @theory(
         equation="Newton-Euler (18c) by 'Computing System Mass Matrix', steps 1 to 3",
@@ -699,6 +762,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> MassMatrixSteps:
         """The mass matrix with its intermediate results: J = Psi_D G, Q = M J, then J^T Q."""
+        return self._ask("mass_matrix_steps", (q,), (frame, overlay, passive), out, workers)
 
     @query(
         equation="Newton-Euler, 'spring or damper in f': p(q, v), see `dyn_service.dynamics.passive`",
@@ -716,6 +780,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> PassiveForces:
         """Passive joint forces part by part, as efforts that actuators must add, with their energy and power."""
+        return self._ask("passive_forces", (q, v), (overlay,), out, workers)
 
     @query(
         equation="Hamilton (9), (P.2), (P.3a), (P.4)", kernel="hamilton.momentum", control=False, passive=("armature",)
@@ -731,6 +796,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> MomentumResult:
         """Generalised momenta p = M(q) v."""
+        return self._ask("momentum", (q, v), (overlay, passive), out, workers)
 
     @theory(
         equation="Hamilton (10), (P.5b); with method='mass_matrix' (P.5a)",
@@ -758,6 +824,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         For robots with mimic joints both are (P.5a).
         """
+        return self._ask("velocity_from_momentum", (q, p), (method, overlay, passive), out, workers)
 
     @theory(
         equation="Hamilton (2), (P.1e)-(P.1g), (P.3b)",
@@ -780,6 +847,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> MomentumRateResult:
         """Rates of the generalised momenta under the efforts `tau`."""
+        return self._ask("momentum_rate", (q, p, tau), (gravity, wrenches, overlay, passive), out, workers)
 
     @theory(equation="Hamilton (P.1a)-(P.1c), (P.2)", kernel="hamilton.system_momentum", bodies="links", control=False)
     def system_momentum(
@@ -793,6 +861,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> SystemMomentum:
         """Momentum, mass and centre of mass of every branch: a link and all links outward of it."""
+        return self._ask("system_momentum", (q, v), (frame, overlay), out, workers)
 
     @theory(equation="Hamilton (P.1d)-(P.1g)", kernel="hamilton.system_momentum_rate", bodies="links", control=False)
     def system_momentum_rate(
@@ -809,6 +878,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> SystemMomentumRate:
         """Rates of every branch's momentum and centre of mass, and the loads that cause them."""
+        return self._ask("system_momentum_rate", (q, v, a), (frame, gravity, wrenches, overlay), out, workers)
 
     @query(
         equation="Hamilton (4), (6), (7)",
@@ -828,7 +898,8 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         out: Outs[Energy] = None,
         workers: Workers = None,
     ) -> Energy:
-        """Kinetic and potential energy, their sum, and the Lagrangian."""
+        """Kinetic and potential energy, their sum, and the Lagrangian; with the joints' armature and springs."""
+        return self._ask("energy", (q, v), (gravity, overlay, passive), out, workers)
 
     @theory(
         equation="Hamilton (3), (11)",
@@ -850,6 +921,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> Hamiltonian:
         """The Hamiltonian H(q, p) and its kinetic and potential parts."""
+        return self._ask("hamiltonian", (q, p), (gravity, overlay, passive), out, workers)
 
     @theory(
         equation="Projected Newton-Euler 5.4-5.6; matrix formalism M q-ddot = C + G + Q + E",
@@ -872,6 +944,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> EquationTerms:
         """The equation of motion term by term, M a = C + G + Q + E, summed over bodies by their Jacobians."""
+        return self._ask("equation_terms", (q, v, tau), (gravity, wrenches, overlay, passive), out, workers)
 
     @query(equation="Projected Newton-Euler 5.2, 5.6", kernel="projected.jacobians", bodies="links", control=False)
     def jacobians(
@@ -887,6 +960,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         `links` selects rows by name, in that order.
         """
+        return self._ask("jacobians", (q,), (links, overlay), out, workers)
 
     @query(equation="Projected Newton-Euler 5.6", kernel="projected.bias_accelerations", bodies="links", control=False)
     def bias_accelerations(
@@ -899,6 +973,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> BiasAccelerations:
         """Accelerations of every link at zero joint accelerations, in link axes."""
+        return self._ask("bias_accelerations", (q, v), (overlay,), out, workers)
 
     @theory(
         equation="Newton/Euler recursion: omega, omega-dot, v-dot outward; v-dot_cm, F, N; f, eta inward",
@@ -921,6 +996,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> BodyRecursion:
         """Inverse dynamics in body frames with its intermediate results, link by link."""
+        return self._ask("body_recursion", (q, v, a), (gravity, wrenches, overlay, passive), out, workers)
 
     @theory(
         equation="Hamilton (1), (2): (P.5b) and (P.3b) together; with method='mass_matrix' (P.5a)",
@@ -945,6 +1021,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> HamiltonianFlow:
         """Hamilton's equations: the rates of q and p. `method` is that of `velocity_from_momentum`."""
+        return self._ask("hamiltonian_flow", (q, p, tau), (gravity, wrenches, method, overlay, passive), out, workers)
 
     @theory(
         equation="d/dt of Hamilton (P.4), by differentiation",
@@ -964,6 +1041,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> MomentumRateResult:
         """d/dt (M(q) v) along the motion: M a + M-dot v."""
+        return self._ask("momentum_derivative", (q, v, a), (overlay, passive), out, workers)
 
     @query(
         equation="q-dot = N(q) v, integrated: each joint's exponential map",
@@ -974,6 +1052,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         self, q: Position, v: Velocity, dt: Step, *, out: Out = None, workers: Workers = None
     ) -> PositionResult:
         """The position after moving for `dt` with constant joint velocities: q + dt v for joints with nq = nv."""
+        return self._ask("integrate", (q, v, dt), (), out, workers)
 
     @query(
         equation="C(q, v) of (17), (18b), with C + C^T = dM/dt; see `dyn_service.dynamics.coriolis`",
@@ -991,6 +1070,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> CoriolisMatrix:
         """The Coriolis matrix C(q, v) of the bias forces C v, with dM/dt - 2 C skew-symmetric."""
+        return self._ask("coriolis_matrix", (q, v), (overlay,), out, workers)
 
     @query(
         equation="the numbers of Newton-Euler (16), 'spring or damper in f'",
@@ -999,6 +1079,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     )
     def dynamic_parameters(self, *, out: Out = None) -> DynamicParameters:
         """The parameters theta in which the equations of motion are linear, with their names."""
+        return self._ask("dynamic_parameters", (), (), out)
 
     @query(
         equation="Newton-Euler (13), (16)-(18a), linear in theta; see `dyn_service.dynamics.regressors`",
@@ -1021,7 +1102,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         """The matrix Y(q, v, a) with tau = Y theta, for identification; theta is that of `dynamic_parameters`.
 
         Y does not depend on theta. It contains the width of each joint's friction and the rest position of its spring.
+        With closed loops, tau are the efforts of the driven joints.
         """
+        return self._ask("inverse_dynamics_regressor", (q, v, a), (gravity, overlay), out, workers)
 
     @query(
         equation="Newton-Euler (13), (16), (17), linear in theta",
@@ -1044,6 +1127,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones.
         """
+        return self._ask("joint_wrench_regressor", (q, v, a), (joints, gravity), out, workers)
 
     @query(equation="Hamilton (9), (P.2), linear in theta", kernel="regressors.momentum", bodies="links", control=False)
     def momentum_regressor(
@@ -1055,6 +1139,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> MomentumRegressor:
         """The matrix Y_p(q, v) with p = M(q) v = Y_p theta, for identification without accelerations."""
+        return self._ask("momentum_regressor", (q, v), (), out, workers)
 
     @query(
         equation="Hamilton (4), (6), (7), linear in theta",
@@ -1074,6 +1159,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> EnergyRegressor:
         """Kinetic and potential energy per parameter, for identification without accelerations."""
+        return self._ask("energy_regressor", (q, v), (gravity, overlay), out, workers)
 
     @query(equation="the inverse of `integrate`", kernel="kinematics.difference", control=False)
     def difference(self, q: Position, q_to: Position, *, out: Out = None, workers: Workers = None) -> VelocityResult:
@@ -1082,10 +1168,12 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         Angles of joints with one degree of freedom are subtracted, including whole turns; joints with several rotate
         the shorter way.
         """
+        return self._ask("difference", (q, q_to), (), out, workers)
 
     @query(equation="each body in its joint's frame", kernel="structure.neutral", control=False)
     def neutral(self, *, out: Out = None) -> PositionResult:
         """Zeros, and quaternions (0, 0, 0, 1): every body frame coincides with its joint frame."""
+        return self._ask("neutral", (), (), out)
 
     @query(equation="uniform over the range of each joint", kernel="structure.random_configuration", control=False)
     def random_configuration(self, *, seed: int = 0, out: Out = None) -> PositionResult:
@@ -1094,6 +1182,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         Joints without limits (or beyond 1e9): angles within pi rad, lengths within 1 m of zero, any rotation. Joints
         with one limit: angles within 2 pi rad, lengths within 2 m of it.
         """
+        return self._ask("random_configuration", (), (seed,), out)
 
     @query(
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2",
@@ -1125,6 +1214,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         It is one step of the formula, also where such steps are unstable, which only `simulate` refuses.
         """
+        return self._ask("step", (q, v, tau, dt), (gravity, wrenches, integrator, overlay, passive), out, workers)
 
     @query(
         equation="derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
@@ -1147,8 +1237,10 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> InverseDynamicsDerivatives:
         """Derivatives of `inverse_dynamics` with respect to q, v and a, and its value.
 
-        Wrenches are constant in the axes of their links.
+        Wrenches are constant in the axes of their links. With closed loops, derivatives are with respect to the
+        independent joints, all others following, and 0 in the columns of the others; see docs/closed-loops.md.
         """
+        return self._ask("inverse_dynamics_derivatives", (q, v, a), (gravity, wrenches, overlay, passive), out, workers)
 
     @query(
         equation="derivatives of Newton-Euler (19a) by sweeps; see docs/theory/derivatives.md",
@@ -1173,8 +1265,12 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
     ) -> ForwardDynamicsDerivatives:
         """Derivatives of `forward_dynamics` with respect to q, v and tau, and its value.
 
-        Wrenches are constant in the axes of their links.
+        Wrenches are constant in the axes of their links. With closed loops, derivatives are with respect to the
+        independent joints, all others following, and 0 in the columns of the others; see docs/closed-loops.md.
         """
+        return self._ask(
+            "forward_dynamics_derivatives", (q, v, tau), (gravity, wrenches, overlay, passive), out, workers
+        )
 
     @query(
         equation="derivatives of Newton-Euler (13) by sweeps; see docs/theory/derivatives.md",
@@ -1200,6 +1296,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         `joints` selects rows by name, in that order; None: every URDF joint, including fixed ones. Wrenches are
         constant in the axes of their links.
         """
+        return self._ask("joint_wrench_derivatives", (q, v, a), (joints, gravity, wrenches, overlay), out, workers)
 
     @query(
         equation="second derivatives of Newton-Euler (18a) by sweeps; see docs/theory/derivatives.md",
@@ -1225,6 +1322,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         Wrenches are constant in the axes of their links.
         """
+        return self._ask(
+            "inverse_dynamics_hessian", (q, v, a, weights), (gravity, wrenches, overlay, passive), out, workers
+        )
 
     @query(
         equation="second derivatives of Newton-Euler (19a) by sweeps; see docs/theory/derivatives.md",
@@ -1252,6 +1352,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         Wrenches are constant in the axes of their links.
         """
+        return self._ask(
+            "forward_dynamics_hessian", (q, v, tau, weights), (gravity, wrenches, overlay, passive), out, workers
+        )
 
     @query(
         equation="derivatives of Newton-Euler, O(N) solution of EOM, Steps 1 and 2; see docs/theory/derivatives.md",
@@ -1287,6 +1390,9 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         integrator; q and v are NaN if its iteration does not converge. A and B of the result linearise the step:
         x' + A dx + B dtau, with x = (q, v).
         """
+        return self._ask(
+            "step_derivatives", (q, v, tau, dt), (gravity, wrenches, integrator, overlay, passive), out, workers
+        )
 
     @query(
         equation="derivatives of Hamilton (P.3a) by sweeps; see docs/theory/derivatives.md",
@@ -1305,6 +1411,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> MomentumDerivatives:
         """Derivatives of `momentum` with respect to q and v, and its value; `momentum_derivative` is d/dt."""
+        return self._ask("momentum_derivatives", (q, v), (overlay, passive), out, workers)
 
     @query(
         equation="derivatives of Hamilton (6), (7) by sweeps; see docs/theory/derivatives.md",
@@ -1325,6 +1432,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> EnergyDerivatives:
         """Derivatives of kinetic and potential `energy` with respect to q and v, and their values."""
+        return self._ask("energy_derivatives", (q, v), (gravity, overlay, passive), out, workers)
 
     @query(
         equation="derivatives of Hamilton (P.1a)-(P.1e), of the whole robot, by sweeps; see docs/theory/derivatives.md",
@@ -1343,6 +1451,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         workers: Workers = None,
     ) -> CentroidalDerivatives:
         """Centre of mass, momentum about it and its rate, of all links, with derivatives with respect to q, v and a."""
+        return self._ask("centroidal_derivatives", (q, v, a), (overlay,), out, workers)
 
     @query(
         equation="derivatives of Newton-Euler (4)-(8) at a point by sweeps; see docs/theory/derivatives.md",
@@ -1372,11 +1481,11 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
 
         With respect to q, v and a. Link and point are inputs, as in `point_motion`.
         """
+        return self._ask("point_motion_derivatives", (q, v, a, link), (point, frame, overlay), out, workers)
 
     @computation(
+        # Every query that a formulation uses, so that `prepare(["verify"])` leaves nothing to compile.
         equation="fourteen formulations of the documents, see `dyn_service.formulations.verification`",
-        run="formulations.verification.residuals",
-        cost="formulations.cost.verify",
         queries=(
             "inverse_dynamics",
             "forward_dynamics",
@@ -1410,13 +1519,11 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         `dyn_service.formulations.verification` lists the names and what each compares. Rounding errors are 1e-16 to
         1e-12.
         """
+        return self._compute("verify", q=q, v=v, a=a, gravity=gravity, overlay=overlay, passive=passive)
 
     @computation(
         equation="Newton-Euler, O(N) solution of EOM, Steps 1 and 2; Hamilton (1), (2) where momenta are integrated",
-        run="simulation.simulate.simulate",
-        cost="simulation.cost.simulate",
-        parts="simulation.parts.simulate",
-        part="simulation.parts.simulated",
+        divided=True,
         queries=(
             "forward_dynamics",
             "momentum",
@@ -1431,6 +1538,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
             "bias_accelerations",
         ),
         intermediate_outputs={
+            # The client integrates adaptive steps and asks for accelerations alone.
             "a": Spec(
                 ("nv",), "rad/s^2 | m/s^2", "accelerations at `q`, `v`, if `steps` is 0; then only this and `finite`"
             ),
@@ -1514,12 +1622,35 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
             InvalidArgumentError: An argument has the wrong shape or value; `path` names it.
             NotFoundError: The link of a wrench or of the payload does not exist.
         """
+        return self._compute(
+            "simulate",
+            q0=q0,
+            v0=v0,
+            tau=tau,
+            dt=dt,
+            steps=steps,
+            method=method,
+            integrator=integrator,
+            gravity=gravity,
+            wrenches=wrenches,
+            payload=payload,
+            every=every,
+            p0=p0,
+            first_step=first_step,
+            contacts=contacts,
+            position_limits=position_limits,
+            effort_limits=effort_limits,
+            velocity_limits=velocity_limits,
+            stop_time=stop_time,
+            stop_damping=stop_damping,
+            overlay=overlay,
+            passive=passive,
+            progress=progress,
+        )
 
     @computation(
         equation="a = M^-1 (tau - b + J^T f), J a = -J-dot v: Featherstone 2008, 11.4; "
         "see `dyn_service.simulation.contact.supports`",
-        run="simulation.contact.supports.contact_dynamics",
-        cost="simulation.cost.contact_dynamics",
         queries=("forward_dynamics", "mass_matrix", "link_poses", "jacobians", "bias_accelerations"),
     )
     def contact_dynamics(
@@ -1540,13 +1671,75 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         All of `contacts` are held, if necessary by pulling, and do not slide; `rigid`, `friction` and the following
         fields are ignored. The caller selects the active contacts.
         """
+        return self._compute(
+            "contact_dynamics",
+            q=q,
+            v=v,
+            tau=tau,
+            contacts=contacts,
+            settle=settle,
+            gravity=gravity,
+            wrenches=wrenches,
+            overlay=overlay,
+            passive=passive,
+        )
+
+    @computation(
+        equation="Newton-Euler (20) of the joints that close loops; see `dyn_service.engine.loop_joints`",
+    )
+    def loop_error(self, q: Position) -> LoopErrorResult:
+        """The gap of each joint that closes a loop, in the directions that it blocks.
+
+        Row k is the motion from the nearest pose that joint k allows to the pose of its child frame, in that frame's
+        axes: 0 in free directions, and 0 in all if the loop is closed. Rows are in the order of
+        `description.loop_joints`; robots without loops have none.
+        """
+        return self._compute("loop_error", q=q)
+
+    @computation(
+        equation="J_c dq = -error by Levenberg-Marquardt; see `dyn_service.engine.assembly`",
+    )
+    def assemble(self, q: Position, *, fixed: FixedJoints = None) -> ClosedPositionResult:
+        """The position nearest to `q` that closes all loops within the position limits.
+
+        Nearest by the squares of rad and lengths of the loops. Positions with another branch, such as an elbow up
+        instead of down, follow from another `q`.
+
+        Raises:
+            FailedPreconditionError: No closed position was found; names the loop and its remaining gap.
+            NotFoundError: There is no movable joint of a fixed one's name.
+        """
+        return self._compute("assemble", q=q, fixed=fixed)
+
+    @computation(
+        equation="Newton-Euler (18) on J_c v = 0; see `dyn_service.engine.closed_loops`",
+    )
+    def independent_motion(
+        self,
+        q: Position,
+        v: Velocity,
+        *,
+        independent: IndependentJoints = None,
+        gravity: Gravity = None,
+        overlay: OverlayInput = None,
+        passive: Passive = True,
+    ) -> IndependentMotion:
+        """The velocities, accelerations and inertia of a robot with closed loops in independent velocities.
+
+        The rates of the independent velocities, and the efforts along them, are arbitrary; all other velocities and
+        accelerations follow. All velocities of a robot without loops are independent.
+
+        Raises:
+            InvalidArgumentError: `independent` has more or fewer velocities than the loops leave free.
+            FailedPreconditionError: The independent velocities do not determine the others at this position.
+        """
+        return self._compute(
+            "independent_motion", q=q, v=v, independent=independent, gravity=gravity, overlay=overlay, passive=passive
+        )
 
     @computation(
         equation="Multi Body Dynamics, 5.2, 5.6",
-        run="simulation.rheonomic.simulate_rheonomic",
-        cost="simulation.cost.simulate_rheonomic",
-        parts="simulation.parts.simulate_rheonomic",
-        part="simulation.parts.simulated_rheonomic",
+        divided=True,
         queries=("inverse_dynamics", "mass_matrix"),
         on_wire=(Option("joints", None, "names", text="the prescribed joints, np names", required=True),),
     )
@@ -1598,11 +1791,14 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
             FailedPreconditionError: The accelerations are no longer finite (names step and time), or the mass matrix of
                 the free joints is singular.
         """
+        return self._compute(
+            "simulate_rheonomic", prescribed=prescribed, q0=q0, v0=v0, tau=tau, dt=dt, steps=steps, t0=t0,
+            first_step=first_step, every=every, gravity=gravity, wrenches=wrenches, overlay=overlay, passive=passive,
+            progress=progress,
+        )  # fmt: skip
 
     @computation(
         equation="U (M a + h) = U J^T f, tau = M a + h - J^T f; see `dyn_service.simulation.contact.ground_reactions`",
-        run="simulation.contact.ground_reactions.ground_reactions",
-        cost="simulation.contact.ground_reactions.cost",
         queries=("inverse_dynamics", "jacobians", "link_poses"),
     )
     def ground_reactions(
@@ -1627,8 +1823,22 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         `indeterminate` describe the set. If no f does, the result has the least `residual`, and `supported` is 0. Rigid
         contacts have no cone. Active friction cones need the extra `contacts`.
         """
+        return self._compute(
+            "ground_reactions",
+            q=q,
+            v=v,
+            a=a,
+            contacts=contacts,
+            least=least,
+            undriven=undriven,
+            gravity=gravity,
+            wrenches=wrenches,
+            overlay=overlay,
+            passive=passive,
+        )
 
 
+# Moved only now: the table has the order of declaration, and lists of queries are traced in that order.
 for _row in (*QUERIES.values(), *COMPUTATIONS.values()):
     if _row.theory:  # `help` lists the methods of each class by themselves
         setattr(TheoryQueries, _row.name, vars(RobotQueries)[_row.name])
@@ -1644,8 +1854,6 @@ class GaitQueries(ABC):
 
     @computation(
         equation="Matrix Formalism, 3-D gait, Problem 2",
-        run="formulations.segments.inverse_dynamics",
-        cost="formulations.cost.segment_inverse_dynamics",
         robot=False,
         theory=True,
     )
@@ -1669,11 +1877,27 @@ class GaitQueries(ABC):
         method: Literal["recursion", "matrix"] = "recursion",
     ) -> SegmentLoads:
         """Forces and moments at the joints of a chain of n measured segments, from the ground up."""
+        return self._compute(
+            "segment_inverse_dynamics",
+            mass=mass,
+            inertia=inertia,
+            rotation=rotation,
+            acceleration=acceleration,
+            omega=omega,
+            omega_dot=omega_dot,
+            proximal=proximal,
+            distal=distal,
+            ground_force=ground_force,
+            ground_moment=ground_moment,
+            external_force=external_force,
+            external_moment=external_moment,
+            external_point=external_point,
+            gravity=gravity,
+            method=method,
+        )
 
     @computation(
         equation="Matrix Formalism, 3-D gait: M q-ddot = C + G + Q + E, Q = A [F_1; M_1; F_2; ..]",
-        run="formulations.segments.matrices",
-        cost="formulations.cost.segment_matrices",
         robot=False,
         theory=True,
     )
@@ -1696,3 +1920,20 @@ class GaitQueries(ABC):
         gravity: SegmentGravity = (0.0, -9.81, 0.0),
     ) -> SegmentMatrices:
         """The matrices of the same equations, and their solution A^-1 Q."""
+        return self._compute(
+            "segment_matrices",
+            mass=mass,
+            inertia=inertia,
+            rotation=rotation,
+            acceleration=acceleration,
+            omega=omega,
+            omega_dot=omega_dot,
+            proximal=proximal,
+            distal=distal,
+            ground_force=ground_force,
+            ground_moment=ground_moment,
+            external_force=external_force,
+            external_moment=external_moment,
+            external_point=external_point,
+            gravity=gravity,
+        )

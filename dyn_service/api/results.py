@@ -69,14 +69,14 @@ class ConstraintForces(Unpacked):
             InvalidArgumentError: There is no component of that name.
         """
         if joint not in self.joints:
-            near = did_you_mean(joint, self.joints)
-            raise NotFoundError(f"there is no joint '{joint}' here; the joints are {', '.join(self.joints)}{near}")
+            hint = did_you_mean(joint, self.joints)
+            raise NotFoundError(f"there is no joint '{joint}' here; the joints are {', '.join(self.joints)}{hint}")
         if name not in _COMPONENTS:
             raise InvalidArgumentError(
                 f"a component is one of {', '.join(_COMPONENTS)}, found {name!r}{did_you_mean(name, _COMPONENTS)}"
             )
-        found: Array = self.constraint[..., self.joints.index(joint), _COMPONENTS.index(name)]
-        return found
+        component: Array = self.constraint[..., self.joints.index(joint), _COMPONENTS.index(name)]
+        return component
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,9 +253,9 @@ class InfluenceOperators(Unpacked):
 
     def dense(self) -> tuple[Array, Array]:
         """Returns Phi_A and Psi_A, (..., 6 nv, 6 nv) each, with bodies in the order of `joints`."""
-        carried = [k for k, parent in enumerate(self.parents) if parent]
+        with_parent = [k for k, parent in enumerate(self.parents) if parent]
         return (
-            self._assembled(self.phi, [(k, self.joints[k], self.parents[k]) for k in carried]),
+            self._assembled(self.phi, [(k, self.joints[k], self.parents[k]) for k in with_parent]),
             self._assembled(
                 self.psi, [(k, *place) for k, place in enumerate(zip(self.rows, self.columns, strict=True))]
             ),
@@ -391,7 +391,7 @@ class ConstraintBases(Unpacked):
 
     joints: tuple[str, ...]
     basis: Annotated[Array, Spec(("nj", 6, 6), "1", "columns: orthonormal directions; further columns are 0")]
-    directions: Annotated[Array, Spec(("nj",), "1", "number of directions: 5 for a movable joint, 6 for a fixed one")]
+    directions: Annotated[Array, Spec(("nj",), "1", "number of directions: 5 for a hinge or slide, 6 for fixed joints")]
 
     def of(self, joint: str) -> Array:
         """Returns the directions of one joint, (6, 5), or (6, 6) for a fixed one.
@@ -402,8 +402,9 @@ class ConstraintBases(Unpacked):
         if joint not in self.joints:
             raise NotFoundError(f"there is no joint '{joint}' here; the joints are {', '.join(self.joints)}")
         row = self.joints.index(joint)
-        found: Array = self.basis[row, :, : int(self.directions[row])]
-        return found
+        # The basis is padded with zero columns, so that joints with other freedoms fit into one array.
+        directions: Array = self.basis[row, :, : int(self.directions[row])]
+        return directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -532,17 +533,18 @@ class _Blocks:
     @property
     def gradient(self) -> Array:
         """The gradient over (q, v, a) or (q, v, tau), (..., 3 nv)."""
-        found = vars(self)
-        return np.concatenate([found[f"gradient_{name}"] for name in self._variables], axis=-1)
+        blocks = vars(self)
+        return np.concatenate([blocks[f"gradient_{name}"] for name in self._variables], axis=-1)
 
     @property
     def hessian(self) -> Array:
         """The symmetric Hessian over (q, v, a) or (q, v, tau), (..., 3 nv, 3 nv); blocks without a field are zero."""
-        names, found = self._variables, vars(self)
-        zero = np.zeros_like(found["hessian_vv"])
+        names, blocks = self._variables, vars(self)
+        # Blocks without a field are zero or the transpose of one: the table declares each block once.
+        zero = np.zeros_like(blocks["hessian_vv"])
 
         def entries(row: str, column: str) -> Array:
-            block, transposed = found.get(f"hessian_{row}{column}"), found.get(f"hessian_{column}{row}")
+            block, transposed = blocks.get(f"hessian_{row}{column}"), blocks.get(f"hessian_{column}{row}")
             return block if block is not None else zero if transposed is None else np.swapaxes(transposed, -2, -1)
 
         return np.block([[entries(row, column) for column in names] for row in names])
@@ -801,6 +803,33 @@ class ContactDynamics:
     violation: Annotated[
         Array,
         Spec((), "m/s^2", "largest remaining acceleration in these directions; 0 unless they contradict each other"),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class IndependentMotion:
+    """Motion of a robot with closed loops in nu independent velocities u, with efforts that act along them.
+
+    u = S v,    v = G u,    a = G du/dt + bias_accelerations,    mass_matrix du/dt + bias_forces = G^T tau
+    """
+
+    selection: Annotated[Array, Spec(("nu", "nv"), "1", "S: 1 at each independent velocity")]
+    jacobian: Annotated[Array, Spec(("nv", "nu"), "1 | m | 1/m", "G: column k are all joint velocities at u_k = 1")]
+    bias_accelerations: Annotated[
+        Array, Spec(("nv",), "rad/s^2 | m/s^2", "joint accelerations at constant u", kind="acceleration")
+    ]
+    mass_matrix: Annotated[Array, Spec(("nu", "nu"), "kg m^2 | kg m | kg", "G^T M G")]
+    bias_forces: Annotated[Array, Load(("nu",), "N m | N", "G^T (M bias_accelerations + C), at constant u")]
+    freedom: Annotated[
+        Array, Spec((), "1", "number of velocities that the loops leave free at this position; more than nu: singular")
+    ]
+    idle_efforts: Annotated[
+        Array,
+        Spec(
+            ("nv", "nv"),
+            "1 | m | 1/m",
+            "P: efforts P x of the drives cause no motion, for any x; 0 without redundant drives",
+        ),
     ]
 
 

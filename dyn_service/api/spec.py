@@ -11,7 +11,7 @@ rows of the others, see `Names`.
 
 `query` declares rows computed by kernels, state by state; their methods have `out` and, unless the result is the same
 at every state, `workers`, see `api.outputs`. `computation` declares long computations, whose answers come over a socket
-in parts. Both write the method's body: a call of `_ask`, `_ask_into` or `_compute` with the row's name and arguments.
+in parts. The decorators return the method itself, with the lists of inputs and outputs in its docstring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import typing
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from importlib import import_module
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -105,7 +104,7 @@ class Variant(NamedTuple):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its additional inputs."""
-        return tuple(name for name, there in zip(self._fields, self, strict=True) if there)
+        return tuple(name for name, is_given in zip(self._fields, self, strict=True) if is_given)
 
 
 WITHOUT_WRENCHES, WITH_WRENCHES = Variant(), Variant(wrenches=True)
@@ -222,12 +221,15 @@ class Option:
         if self.type == "choice":
             return value in self.choices
         if self.type == "flag":
+            # Not `value in (True, False)`: 1 and numpy.True_ equal True, and are refused.
             return isinstance(value, bool)
         if self.type in ("whole", "number"):
+            # A bool is a number in Python, and would be taken for 0 or 1.
             number = isinstance(value, Real) and not isinstance(value, bool)
             return number and (self.type == "number" or (isinstance(value, Integral) and int(value) >= 0))
-        listed = not isinstance(value, str) and isinstance(value, Sequence)
-        return (value is None and not self.required) or (listed and all(isinstance(n, str) for n in value))
+        # A text is a sequence of texts, so a forgotten list would name each letter.
+        is_list = not isinstance(value, str) and isinstance(value, Sequence)
+        return (value is None and not self.required) or (is_list and all(isinstance(n, str) for n in value))
 
 
 @dataclass(frozen=True)
@@ -347,6 +349,16 @@ class Query(Row):
         """Returns the rows of this list, each with its choice of kernel: the list's if it has that option."""
         return choices_of(self.parts, self.options, method)
 
+    def method(self, options: Mapping[str, Any]) -> str:
+        """Returns the choice of kernel among these options; the default if it is left out."""
+        default = next(iter(self.kernels))
+        method: str = default if self.kernel_option is None else options.get(self.kernel_option, default)
+        return method
+
+    def in_world_axes(self, options: Mapping[str, Any]) -> bool:
+        """Returns whether all options of a call ask for vectors in world axes."""
+        return self.axes_option is not None and options[self.axes_option] == "world"
+
     @cached_property
     def kernel_option(self) -> str | None:
         """The option that selects the kernel; None if there is a single kernel."""
@@ -407,24 +419,24 @@ class Query(Row):
     @cached_property
     def optional_arguments(self) -> tuple[str, ...]:
         """The optional inputs and the options, in the order of the method's parameters."""
-        return tuple(name for name, sent in self.parameters.items() if sent and name not in self.required)
+        return tuple(name for name, wire_name in self.parameters.items() if wire_name and name not in self.required)
 
-    def named(self, given: Sequence[Any], others: Sequence[Any]) -> dict[str, Any]:
+    def named(self, required: Sequence[Any], optional: Sequence[Any]) -> dict[str, Any]:
         """Returns the method's arguments by name; see `arguments`."""
-        return dict(zip((*self.required, *self.optional_arguments), (*given, *others), strict=True))
+        return dict(zip((*self.required, *self.optional_arguments), (*required, *optional), strict=True))
 
-    def arguments(self, given: Sequence[Any], others: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def arguments(self, required: Sequence[Any], optional: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns inputs and options by name.
 
         Args:
-            given: The required inputs, in order.
-            others: The optional inputs and the options, in order.
+            required: The required inputs, in order.
+            optional: The optional inputs and the options, in order.
         """
-        inputs: dict[str, Any] = dict(zip(self.required, given, strict=True))
+        inputs: dict[str, Any] = dict(zip(self.required, required, strict=True))
         options: dict[str, Any] = {}
-        if not self.options and all(value is None for value in others):  # the most frequent call
+        if not self.options and all(value is None for value in optional):  # the most frequent call
             return inputs, options
-        for name, value in zip(self.optional_arguments, others, strict=True):
+        for name, value in zip(self.optional_arguments, optional, strict=True):
             (options if name in self.options else inputs)[name] = value
         return inputs, options
 
@@ -433,37 +445,27 @@ class Query(Row):
 class Computation(Row):
     """A row of a long computation.
 
-    robot: whether it needs a robot. run: the function that computes the whole answer from the robot, if any, and the
-    method's arguments, as `module.function` of this package, like the next two. parts: a generator that divides a call
-    into requests; it receives the outputs of each request and returns the whole result. None: one request. The server
-    keeps no state between requests, so a caller cancels by sending no further request. part: answers one of these
-    requests from robot, inputs and options, with outputs by name; None: `run` does. intermediate_outputs: outputs of
-    requests that are not in the result. queries: the rows of `QUERIES` that it uses, whose kernels `prepare` compiles.
+    The functions that answer it are in `engine.computations`.
+
+    robot: whether it needs a robot. divided: whether a client divides a call into several requests, see
+    `simulation.parts`. intermediate_outputs: outputs of requests that are not in the result. queries: the rows of
+    `QUERIES` that it uses, whose kernels `prepare` compiles.
     """
 
     robot: bool
-    run: str
-    parts: str | None
-    part: str | None
+    divided: bool
     intermediate_outputs: Mapping[str, Spec]
     queries: tuple[str, ...]
-    cost: str
 
-    def function(self, which: Literal["run", "parts", "part", "cost"]) -> Callable[..., Any]:
-        """Returns the function that a field names, imported on first use."""
-        module, _, name = (getattr(self, which) or "").rpartition(".")
-        found: Callable[..., Any] = getattr(import_module(f"dyn_service.{module}"), name)
-        return found
-
-    def arguments(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def arguments(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns inputs and options by their names on the wire.
 
         Args:
-            given: The method's arguments.
+            arguments: The method's arguments.
         """
         inputs: dict[str, Any] = {}
         options: dict[str, Any] = {}
-        for parameter, value in given.items():
+        for parameter, value in arguments.items():
             name = self.parameters[parameter]
             if name is not None:
                 (options if name in self.options else inputs)[name] = value
@@ -475,47 +477,12 @@ def choices_of(parts: Iterable[Query], options: Container[str], method: str) -> 
     return [(p, method if p.kernel_option in options else next(iter(p.kernels))) for p in parts]
 
 
-class _Table(dict[str, Query]):
-    """Rows by name. The names of lists of rows are found too, but not iterated: see `api.lists`."""
-
-    _longest = 0
-    """Length of the name of the list of all rows."""
-
-    def __setitem__(self, name: str, row: Query) -> None:
-        super().__setitem__(name, row)
-        self._longest += len(name) + 1
-
-    def __missing__(self, name: str) -> Query:
-        if not self._names(name):
-            raise KeyError(name)
-        row: Query = import_module("dyn_service.api.lists").listed(name)  # late, because it imports the table
-        return row
-
-    def __contains__(self, name: object) -> bool:
-        if super().__contains__(name) or not isinstance(name, str):
-            return isinstance(name, str)
-        names = self._names(name)
-        return 0 < len(names) == len(set(names))
-
-    def _names(self, name: str) -> tuple[str, ...]:
-        """Returns the rows of a list by its name, also if one is named twice; () if there is no such list."""
-        if name in LISTS:
-            return LISTS[name]
-        if "+" not in name or len(name) > self._longest:  # names are untrusted, and splitting them takes time
-            return ()
-        names = tuple(name.split("+"))
-        return names if all(map(super().__contains__, names)) else ()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default  # noqa: SIM401  # `dict.get` does not call `__missing__`
-
-
 LISTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"whole_body_terms": ("mass_matrix", "bias_forces", "point_motion")}
 )
 """Lists of rows with a name of their own. "whole_body_terms": M, h and the J and J-dot v of contact points."""
 
-_QUERIES: dict[str, Query] = _Table()
+_QUERIES: dict[str, Query] = {}
 QUERIES: Mapping[str, Query] = MappingProxyType(_QUERIES)
 """The rows computed by kernels, by name, in the order of declaration."""
 
@@ -563,34 +530,27 @@ def query(
         row = _row(method, equation, theory)
         overlaid = any(spec.kind == "overlay" for spec in row["inputs"].values())
         inverts, rejects, depends = (
-            frozenset(kernels if of is True else of or ())
-            for of in (inverts_mass_matrix, rejects_mimic, overlaid and inertia)
+            frozenset(kernels if choices is True else choices or ())
+            for choices in (inverts_mass_matrix, rejects_mimic, overlaid and inertia)
         )
         row["options"] = MappingProxyType({n: _with_role(o, kernels) for n, o in row["options"].items()})
-        exponents = MappingProxyType(
-            dict(cost_exponent) if isinstance(cost_exponent, Mapping) else dict.fromkeys(kernels, cost_exponent)
-        )
-        acting = passive if isinstance(passive, Mapping) else dict.fromkeys(kernels, passive)
-        made = Query(
+        exponents = cost_exponent if isinstance(cost_exponent, Mapping) else dict.fromkeys(kernels, cost_exponent)
+        passive_parts = passive if isinstance(passive, Mapping) else dict.fromkeys(kernels, passive)
+        query_row = Query(
             **row,
             kernels=MappingProxyType(kernels),
             bodies=bodies,
             control=control,
             inverts_mass_matrix=inverts,
             rejects_mimic=rejects,
-            cost_exponent=exponents,
-            passive=MappingProxyType({name: frozenset(parts) for name, parts in acting.items()}),
+            cost_exponent=MappingProxyType(dict(exponents)),
+            passive=MappingProxyType({name: frozenset(parts) for name, parts in passive_parts.items()}),
             inertia=depends,
         )
-        _check(made)
-        _QUERIES[made.name] = made
-        given, others = (
-            f"({''.join(f'{name}, ' for name in names)})" for names in (made.required, made.optional_arguments)
-        )
-        local = {name: name if name in made.parameters else None for name in ("out", "workers")}
-        asked, into = f"{made.name!r}, {given}, {others}", f"{local['out']}, {local['workers']}"
-        plain = " and ".join(f"{name} is None" for name in local.values() if name) or "True"
-        return _with_body(method, f"self._ask({asked}) if {plain} else self._ask_into({asked}, {into})")
+        # While the table is imported, so that no call meets an inconsistent row.
+        _check(query_row)
+        _QUERIES[query_row.name] = query_row
+        return method
 
     return declare
 
@@ -615,11 +575,11 @@ def _check(row: Query) -> None:
         if not holds:
             raise TypeError(f"the row {row.name}: {rule}")
 
-    chosen = None if row.kernel_option is None else row.options[row.kernel_option].default
+    default = None if row.kernel_option is None else row.options[row.kernel_option].default
     require((len(row.kernels) == 1) == (row.kernel_option is None), "several kernels need one option with their names")
-    require(chosen is None or chosen == next(iter(row.kernels)), "the first kernel is the option's default")
-    named = all(name in (p, None) for p, name in row.parameters.items())
-    require(named, "inputs of kernels have the names of the parameters")
+    require(default is None or default == next(iter(row.kernels)), "the first kernel is the option's default")
+    has_parameter_names = all(name in (p, None) for p, name in row.parameters.items())
+    require(has_parameter_names, "inputs of kernels have the names of the parameters")
     required = [name for name in row.inputs if name not in row.optional]
     require(list(row.inputs)[: len(required)] == required, "required inputs precede optional ones")
     undefined = {row.inputs[name].kind for name in row.optional if row.inputs[name].default is None}
@@ -640,11 +600,8 @@ def _check(row: Query) -> None:
 def computation(
     *,
     equation: str,
-    run: str,
-    cost: str,
-    parts: str | None = None,
-    part: str | None = None,
     robot: bool = True,
+    divided: bool = False,
     queries: tuple[str, ...] = (),
     on_wire: tuple[Option, ...] = (),
     intermediate_outputs: Mapping[str, Spec] | None = None,
@@ -654,13 +611,10 @@ def computation(
 
     Args:
         equation: The source of the answer.
-        run: Computes the answer.
-        cost: Predicts the cost of a request.
-        parts: Divides a call into requests.
-        part: Answers one of these requests.
         robot: Whether it needs a robot.
+        divided: Whether a client divides a call into several requests.
         queries: The rows of `QUERIES` that it uses.
-        on_wire: Options that only requests have: `parts` writes them, `part` reads them.
+        on_wire: Options that only requests have.
         intermediate_outputs: Outputs of requests that are not in the result.
         theory: Whether it is a form of the equations for study.
     """
@@ -671,29 +625,13 @@ def computation(
         _COMPUTATIONS[method.__name__] = Computation(
             **row,
             robot=robot,
-            run=run,
-            parts=parts,
-            part=part,
+            divided=divided,
             intermediate_outputs=MappingProxyType(dict(intermediate_outputs or {})),
             queries=queries,
-            cost=cost,
         )
-        arguments = ", ".join(f"{name}={name}" for name in row["parameters"])
-        return _with_body(method, f"self._compute({method.__name__!r}, {arguments})")
+        return method
 
     return declare
-
-
-def _with_body(method: _F, expression: str) -> _F:
-    """Returns the method with a body that returns the expression of its parameters; signature and docstring stay."""
-    code = method.__code__
-    positional, keywords = code.co_varnames[: code.co_argcount], code.co_varnames[code.co_argcount :]
-    parameters = ", ".join((*positional, *(("*", *keywords) if keywords else ())))
-    body = eval(f"lambda {parameters}: {expression}").__code__
-    method.__code__ = body.replace(
-        co_name=code.co_name, co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
-    )
-    return method
 
 
 def _row(method: Callable[..., Any], equation: str, theory: bool) -> dict[str, Any]:
@@ -717,7 +655,9 @@ def _row(method: Callable[..., Any], equation: str, theory: bool) -> dict[str, A
             options[name] = _option(name, hints[name], parameter)
     outputs, labels, result_type = _answer(method.__name__, hints["return"])
     if result_type is not None:
+        # The repr of a dataclass prints all numbers: megabytes for a batch.
         result_type.__repr__ = _brief  # type: ignore[assignment]  # a method of any class
+        # Without this, unpacking raises a TypeError that names neither fields nor order.
         if not hasattr(result_type, "__iter__"):
             result_type.__iter__ = _not_unpacked
     text = inspect.getdoc(method) or ""
@@ -725,6 +665,7 @@ def _row(method: Callable[..., Any], equation: str, theory: bool) -> dict[str, A
     gives = [f"    {name}: {spec}" for name, spec in outputs.items()]
     gives[:0] = [f"    {name}: {label.text}" for name, label in labels.items()]
     lists = [f"{title}:\n" + "\n".join(lines) for title, lines in (("Inputs", takes), ("Outputs", gives)) if lines]
+    # Written once, in the annotations: `help` and the reference show the same shapes and units.
     method.__doc__ = "\n\n".join([text, *lists])
     return {
         "name": method.__name__,
@@ -772,14 +713,15 @@ def _answer(method: str, answer: Any) -> tuple[dict[str, Spec], dict[str, Names]
     single = _metadata(answer, Spec)
     if single is not None:
         return {single.name: single}, {}, None
-    declared = typing.get_type_hints(answer, include_extras=True)
+    hints = typing.get_type_hints(answer, include_extras=True)
     names = [f.name for f in fields(answer)] if is_dataclass(answer) else list(getattr(answer, "_fields", ()))
-    outputs = {name: spec for name in names if (spec := _metadata(declared[name], Spec)) is not None}
+    outputs = {name: spec for name in names if (spec := _metadata(hints[name], Spec)) is not None}
     if not outputs:
         raise TypeError(f"{method}: the return annotation declares no outputs")
     first = next(iter(outputs.values()))
-    label_names = [name for name in names if name not in outputs and declared[name] not in (str, int)]
-    labels = {name: _metadata(declared[name], Names) or Names(str(first.shape[0])) for name in label_names}
+    # A text or whole number describes the whole result, not its rows.
+    label_names = [name for name in names if name not in outputs and hints[name] not in (str, int)]
+    labels = {name: _metadata(hints[name], Names) or Names(str(first.shape[0])) for name in label_names}
     return outputs, labels, answer
 
 
@@ -788,6 +730,7 @@ def _option(name: str, hint: Any, parameter: inspect.Parameter) -> Option:
     bare = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
     choices = typing.get_args(bare) if typing.get_origin(bare) is Literal else ()
     kinds: dict[Any, Literal["whole", "number", "flag"]] = {int: "whole", float: "number", bool: "flag"}
+    # None may be a default, so only the parameter tells whether there is one.
     required = parameter.default is parameter.empty
     return Option(
         name,

@@ -56,42 +56,45 @@ def whole_body_constants(
     """Returns the constants; see `RobotProperties.whole_body_constants`."""
     if isinstance(facets, bool) or not isinstance(facets, int) or not 3 <= facets <= 64:
         raise InvalidArgumentError(f"facets must be a whole number from 3 to 64, found {facets!r}", path="facets")
-    at, limits = robot.configuration, robot.limits
-    driven = driven_entries(at, undriven)
-    listed = [contacts] if isinstance(contacts, Contact) else list(contacts)
-    cones = [_cone(robot, contact, f"contacts[{k}]", facets) for k, contact in enumerate(listed)]
+    configuration, limits = robot.configuration, robot.limits
+    driven_rates = driven_entries(configuration, undriven)
+    contact_list = [contacts] if isinstance(contacts, Contact) else list(contacts)
+    cones = [_cone(robot, contact, f"contacts[{k}]", facets) for k, contact in enumerate(contact_list)]
     return WholeBodyConstants(
-        tuple(contact.link for contact in listed),
-        np.array([contact.point for contact in listed], dtype=np.float64).reshape(-1, 3),
-        np.eye(at.nv)[driven],
+        tuple(contact.link for contact in contact_list),
+        # Reshaped, so that the arrays have their axes without contacts too.
+        np.array([contact.point for contact in contact_list], dtype=np.float64).reshape(-1, 3),
+        np.eye(configuration.nv)[driven_rates],
         limits.lower,
         limits.upper,
         limits.speeds,
-        limits.efforts[driven],
+        limits.efforts[driven_rates],
         np.array(cones).reshape(-1, facets + 1, 3),
     )
 
 
-def driven_entries(at: Configuration, undriven: Sequence[str] | None) -> list[int]:
+def driven_entries(configuration: Configuration, undriven: Sequence[str] | None) -> list[int]:
     """Returns the entries of v of the joints with an actuator.
 
     Args:
-        at: The movable joints.
+        configuration: The movable joints.
         undriven: The joints without an actuator; None: planar and floating joints.
 
     Raises:
         NotFoundError: The robot has no movable joint of that name.
     """
     if undriven is None:
-        undriven = [name for name, joint in zip(at.names, at.joints, strict=True) if not joint.driven]
+        # A floating base has no motor, but is a joint of the tree.
+        joints = zip(configuration.names, configuration.joints, strict=True)
+        undriven = [name for name, joint in joints if not joint.has_motor]
     for k, name in enumerate(undriven):
-        _check("movable joint", name, at.names, f"undriven[{k}]")
-    return [k for k, name in enumerate(at.velocity_joints) if name not in undriven]
+        _check("movable joint", name, configuration.names, f"undriven[{k}]")
+    return [k for k, name in enumerate(configuration.velocity_joints) if name not in undriven]
 
 
-def _check(what: str, name: Any, known: Sequence[str], path: str) -> None:
-    if name not in known:
-        raise NotFoundError(f"the robot has no {what} '{name}'{known_instead(name, known)}", path=path)
+def _check(kind: str, name: Any, known_names: Sequence[str], path: str) -> None:
+    if name not in known_names:
+        raise NotFoundError(f"the robot has no {kind} '{name}'{known_instead(name, known_names)}", path=path)
 
 
 def _cone(robot: RobotProperties, contact: Any, path: str, facets: int) -> Array:
@@ -108,10 +111,13 @@ def _cone(robot: RobotProperties, contact: Any, path: str, facets: int) -> Array
         )
     if not isinstance(friction, int | float) or not 0.0 <= friction < np.inf:
         raise InvalidArgumentError(f"{path}.friction must be at least 0, found {friction!r}", path=f"{path}.friction")
+    # Rows of zeros, not fewer rows, so that all contacts have matrices of one size.
     if contact.rigid:
         return np.zeros((facets + 1, 3))
     normal = normal / size
-    across = np.linalg.svd(normal[None, :])[2][1:]
+    # The further right singular vectors are orthonormal and perpendicular to the normal.
+    tangents = np.linalg.svd(normal[None, :])[2][1:]
     angles = 2.0 * np.pi / facets * np.arange(facets)
-    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1) @ across
+    # Times cos(pi / facets) below, so that the pyramid is inside the cone: a force that it allows does not slip.
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1) @ tangents
     return np.vstack([directions - friction * np.cos(np.pi / facets) * normal, -normal])

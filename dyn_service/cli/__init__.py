@@ -1,6 +1,7 @@
 """The command line: `dyn`.
 
-main              `dyn serve`, `call`, `metrics`, `launch`, `run`, commands of single nodes; errors and exit status
+main              `dyn call`, `metrics`, `launch`, `run`, commands of single nodes; errors and exit status
+serve             `dyn serve`
 robots            `dyn robots`, `check`, `convert`, `export`, `study`
 bench             `dyn bench`
 nodes             `dyn topic`, `node`, `lifecycle`, `param`, `service`: running systems; default server; completion

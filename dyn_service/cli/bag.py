@@ -45,7 +45,7 @@ def record(
     ] = None,
 ) -> int:
     """Record topics, or with --server the requests to a server, until Ctrl-C."""
-    needed()
+    require_libraries()
     from dyn_service.cli.bag_recording import record_requests, record_topics
 
     if (server is None) == (not topics and not all_):
@@ -68,7 +68,7 @@ def play(
     ] = 0.5,
 ) -> None:
     """Publish a bag's messages again, with their original timing."""
-    needed()
+    require_libraries()
     from dyn_service.cli.bag_recording import play_bag
 
     play_bag(bag, topics or [], rate, start, delay, loop=loop)
@@ -87,34 +87,27 @@ def verify(
     server: Annotated[
         str | None, typer.Option(metavar="ENDPOINT", help="Ask this server. (default: this version, in this process)")
     ] = None,
-    engine: Annotated[
-        Literal["dyn_service", "pinocchio"], typer.Option(help="The dynamics library that computes the answers.")
-    ] = "dyn_service",
-    within: Annotated[
-        float | None, typer.Option(metavar="X", help="Relative difference to accept. (default: 0; with Pinocchio 1e-9)")
-    ] = None,
+    within: Annotated[float, typer.Option(metavar="X", help="Relative difference to accept.")] = 0.0,
 ) -> int:
     """Repeat recorded requests and report the first bit that differs."""
-    needed()
+    require_libraries()
     from dyn_service.cli.bag_recording import verify_bag
 
-    if server is not None and engine != "dyn_service":
-        raise UsageError("--server and --engine exclude each other")
-    return verify_bag(bag, robot or [], joints, server, engine, within)
+    return verify_bag(bag, robot or [], joints, server, within)
 
 
 @app.command()
 def info(bag: _Bag, json_output: Json = False) -> None:
     """Print the topics of a bag, with types, counts, rates and gaps."""
-    needed()
+    require_libraries()
     from dyn_service.graph.bags.reader import BagReader, lines, summary
 
     with BagReader(bag) as reader:
-        found = summary(reader)
+        bag_summary = summary(reader)
     if json_output:
-        say_json(json.loads(msgspec.json.encode(found)))  # NaN becomes null
+        say_json(json.loads(msgspec.json.encode(bag_summary)))  # NaN becomes null
     else:
-        say("\n".join(lines(found)))
+        say("\n".join(lines(bag_summary)))
 
 
 @app.command()
@@ -143,37 +136,34 @@ def plot(
     ] = "stamp",
 ) -> None:
     """Plot signals over time: positions, velocities and efforts of joints, or any numbers of any message."""
-    needed()
+    require_libraries()
     from dyn_service.graph.bags.plotting import plot as draw
     from dyn_service.graph.bags.reader import BagReader
 
     with BagReader(bag) as reader:
         picture = output or reader.path.with_suffix(".png")
         panels = draw(reader, topics or [], fields or [], picture, by)
-        drawn = {panel.partition("  ")[0] for panel in panels}
-        left_out = [] if topics or fields else [topic.name for topic in reader.topics if topic.name not in drawn]
+        drawn_topics = {panel.partition("  ")[0] for panel in panels}
+        undrawn = [] if topics or fields else [topic.name for topic in reader.topics if topic.name not in drawn_topics]
     say("\n".join(panels))
     say(f"drawn: {picture}")
-    if left_out:
-        say(f"not drawn: {', '.join(left_out)}; name a topic to see it")
+    if undrawn:
+        say(f"not drawn: {', '.join(undrawn)}; name a topic to see it")
 
 
 @app.command()
 def repair(bag: _Bag) -> None:
     """Repair, in place, a bag whose recorder was killed or whose summary or index is damaged."""
-    needed()
+    require_libraries()
     from dyn_service.graph.bags.mcap_records import repair as repaired
 
     done = repaired(bag)
-    what = (
-        "its summary is rebuilt from its messages"
-        if done.ended
-        else f"{done.lost} bytes of an unfinished chunk are removed"
-    )
+    removed = f"{done.lost_bytes} bytes of an unfinished chunk are removed"
+    result = "its summary is rebuilt from its messages" if done.had_end else removed
     indices = f", and the index of {done.indices} of its chunks" if done.indices else ""
-    say(f"repaired: {bag}; {what}{indices}")
+    say(f"repaired: {bag}; {result}{indices}")
 
 
-def needed() -> None:
+def require_libraries() -> None:
     """Raises an error if a library for bags is not installed."""
     require("a bag", "mcap", "mcap_ros2", "rosbags")

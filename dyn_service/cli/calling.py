@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import UNSET
 
 from dyn_service.api.arrays import numbers
+from dyn_service.api.lists import names_queries, row_of
 from dyn_service.api.queries import (
     COMPUTATIONS,
     QUERIES,
@@ -33,6 +34,7 @@ from dyn_service.service.client.flows import (
     pack_inputs,
     pack_options,
     read_description,
+    read_joint_file,
     read_outputs,
     read_plain,
     read_residuals,
@@ -82,21 +84,19 @@ def read_values(text: str | None, words: Sequence[str]) -> dict[str, Any]:
     return values
 
 
+Values = Mapping[str, Any]
+"""Inputs and options by name."""
 QUERY_NAMES = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
 """The names of all queries but lists."""
 
 
 def _entry(query: str) -> Query | Computation | Administration:
-    """Returns a query by its name.
-
-    Raises:
-        UnimplementedError: There is no such query.
-    """
-    if query not in QUERY_NAMES and query not in QUERIES:  # lists of queries are not iterated
+    """Returns a query by its name; raises `UnimplementedError` if it does not exist."""
+    if query not in QUERY_NAMES and not names_queries(query):
         hint = known_instead(query, QUERY_NAMES, "the queries are")
         raise UnimplementedError(f"there is no query '{query}'{hint}", path="query")
     entries: dict[str, Computation | Administration] = {**COMPUTATIONS, **ADMINISTRATION}
-    return entries.get(query) or QUERIES[query]
+    return entries.get(query) or row_of(query)
 
 
 def arguments_of(query: str) -> dict[str, Spec | Option | str]:
@@ -111,7 +111,7 @@ def ask(
     endpoint: str,
     query: str,
     robot: str | None,
-    values: Mapping[str, Any],
+    values: Values,
     timeout_s: float,
     compile_wait_s: float,
     on_wait: OnWait,
@@ -161,7 +161,7 @@ def _described(query: str, *, full: bool) -> list[str]:
     arguments.pop(NAMES, None)
     required = {*entry.required, *(name for name, x in arguments.items() if isinstance(x, Option) and x.required)}
     marked = {name: name if name in required else f"{name}?" for name in arguments}
-    words = [_written(x) if isinstance(x, Option) else marked[name] for name, x in arguments.items()]
+    words = [_signature(x) if isinstance(x, Option) else marked[name] for name, x in arguments.items()]
     outputs = (*entry.labels, *entry.outputs) if isinstance(entry, Row) else (*entry.outputs,)
     meanings = {name: _meaning(x) or getattr(x, "allowed", "") for name, x in arguments.items() if full}
     return [
@@ -175,7 +175,7 @@ def _line(name: str, text: str) -> str:
     return f"      {name:<16} {text}"
 
 
-def _answer(client: Client, row: Query | Computation, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(client: Client, row: Query | Computation, robot: str | None, values: Values) -> dict[str, Any]:
     arguments, of_robot = dict(values), isinstance(row, Query) or row.robot
     verify = arguments.pop("verify", False) if isinstance(row, Query) else False
     if not isinstance(verify, bool):
@@ -190,6 +190,7 @@ def _answer(client: Client, row: Query | Computation, robot: str | None, values:
     remote = client.robot(robot or _only_robot(client)) if of_robot else None
     if remote is not None:
         _warn(remote, row, arguments)
+    # the robot of this name may be replaced between the two requests
     model = remote.fingerprint if remote is not None and isinstance(row, Query) else UNSET
     request = Ask(row.name, remote.name if remote else UNSET, _packed(row, arguments), options or UNSET, model)
     head = client.ask(request)
@@ -205,7 +206,7 @@ def _answer(client: Client, row: Query | Computation, robot: str | None, values:
     return answer
 
 
-def _warn(robot: RemoteRobot, row: Row, values: Mapping[str, Any]) -> None:
+def _warn(robot: RemoteRobot, row: Row, values: Values) -> None:
     """Warns of positions, velocities and efforts beyond the limits of their joints, of each joint at one state."""
     limits, joints = robot.limits, robot.configuration
     bounds = {
@@ -232,28 +233,28 @@ def _warn(robot: RemoteRobot, row: Row, values: Mapping[str, Any]) -> None:
             )
 
 
-def _options(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
+def _options(row: Row, values: Values) -> dict[str, Any]:
     """Returns the options among these values; one name counts as a list."""
-    given = {name: value for name, value in values.items() if name in row.options}
-    return {n: [x] if row.options[n].type == "names" and isinstance(x, str) else x for n, x in given.items()}
+    options = {name: value for name, value in values.items() if name in row.options}
+    return {n: [x] if row.options[n].type == "names" and isinstance(x, str) else x for n, x in options.items()}
 
 
-def _packed(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
+def _packed(row: Row, values: Values) -> dict[str, Any]:
     """Returns the inputs among these values, for a message."""
-    given = {name: value for name, value in values.items() if name in row.inputs and value is not None}
-    for name, value in given.items():
+    inputs = {name: value for name, value in values.items() if name in row.inputs and value is not None}
+    for name, value in inputs.items():
         spec = row.inputs[name]
         if spec.kind in _MAPS:
-            given[name] = unpack(spec.kind, value, f"inputs.{name}")
+            inputs[name] = unpack(spec.kind, value, f"inputs.{name}")
         elif spec.kind == "directions" and isinstance(value, str):
-            given[name] = [value]
+            inputs[name] = [value]
         elif isinstance(value, list) and spec.kind not in BY_NAME:
-            given[name] = [_number(entry) if isinstance(entry, str) else entry for entry in value]
+            inputs[name] = [_number(entry) if isinstance(entry, str) else entry for entry in value]
         elif isinstance(value, int | float) and spec.shape and not spec.scalar:
-            given[name] = [value]  # of a robot with one joint
+            inputs[name] = [value]  # of a robot with one joint
     names = values.get(NAMES)
-    said = {} if names is None else {NAMES: [names] if isinstance(names, str) else names}
-    return {**pack_inputs(given, row), **said}
+    joint_order = {} if names is None else {NAMES: [names] if isinstance(names, str) else names}
+    return {**pack_inputs(inputs, row), **joint_order}
 
 
 def _inputs(row: Row) -> dict[str, Spec | str]:
@@ -261,18 +262,19 @@ def _inputs(row: Row) -> dict[str, Spec | str]:
     return {**row.inputs, **({NAMES: _NAMES_MEAN} if row.has_joint_order else {})}
 
 
-def _administer(client: Client, entry: Administration, robot: str | None, values: Mapping[str, Any]) -> dict[str, Any]:
+def _administer(client: Client, entry: Administration, robot: str | None, values: Values) -> dict[str, Any]:
     if not entry.names_robot:
         _refuse_robot(entry.name, robot)
     _check_names(entry.name, values, entry.inputs, entry.options, entry.required)
+    readers = {"urdf": read_description, "joints": read_joint_file}
     inputs = {
-        name: read_description(str(values[name])) if name == "urdf" else values[name]
+        name: readers[name](str(values[name])) if name in readers else values[name]
         for name in entry.inputs
         if values.get(name) is not None
     }
     options = {name: values[name] for name in entry.options if values.get(name) is not None}
-    meant = robot or _only_robot(client) if entry.names_robot else UNSET
-    head = client.ask(Ask(entry.name, meant, inputs or UNSET, options or UNSET))
+    robot_name = robot or _only_robot(client) if entry.names_robot else UNSET
+    head = client.ask(Ask(entry.name, robot_name, inputs or UNSET, options or UNSET))
     return {name: _plain(value) for name, value in read_plain(head).items()}
 
 
@@ -281,17 +283,11 @@ def _refuse_robot(query: str, robot: str | None) -> None:
         raise InvalidArgumentError(f"{query} takes no robot: leave out --robot '{robot}'", path="robot")
 
 
-def _check_names(
-    query: str,
-    values: Mapping[str, Any],
-    inputs: Mapping[str, Any],
-    options: Mapping[str, Any],
-    required: Sequence[str],
-) -> None:
+def _check_names(query: str, values: Values, inputs: Values, options: Values, required: Sequence[str]) -> None:
     for name in values:
         if name not in inputs and name not in options:
-            known = known_instead(name, (*inputs, *options), "it takes")
-            raise InvalidArgumentError(f"{query} has no input or option '{name}'{known}", path=name)
+            hint = known_instead(name, (*inputs, *options), "it takes")
+            raise InvalidArgumentError(f"{query} has no input or option '{name}'{hint}", path=name)
     for name in required:
         if values.get(name) is None:
             kind = "input" if name in inputs else "option"
@@ -328,28 +324,26 @@ def _number(text: str) -> float | str:
 
 def _json(text: str) -> Any:
     """Returns the value of a JSON text; numbers may begin with a point: [.5, -.5]."""
-    return json.loads(re.sub(r'("(?:\\.|[^"\\])*")|(?<![\w.])\.(?=\d)', lambda found: found[1] or "0.", text))
+    return json.loads(re.sub(r'("(?:\\.|[^"\\])*")|(?<![\w.])\.(?=\d)', lambda match: match[1] or "0.", text))
 
 
-def _meaning(declared: Spec | Option | str) -> str:
-    if isinstance(declared, Spec) and declared.kind in ("payload", "overlay"):
-        return f"map, {declared.text}"
-    if isinstance(declared, Spec) and declared.kind in ("wrenches", "contacts"):
-        return f"map or list of maps, {declared.text}"
-    if isinstance(declared, Spec) and declared.kind in BY_NAME:
-        return declared.text
-    if isinstance(declared, Spec):
-        core = ", ".join(map(str, declared.shape))
-        return f"array (.., {core}), {declared.unit}, {declared.text}"
-    return declared.text if isinstance(declared, Option) else declared
+def _meaning(entry: Spec | Option | str) -> str:
+    if isinstance(entry, Spec) and entry.kind in ("payload", "overlay"):
+        return f"map, {entry.text}"
+    if isinstance(entry, Spec) and entry.kind in ("wrenches", "contacts"):
+        return f"map or list of maps, {entry.text}"
+    if isinstance(entry, Spec) and entry.kind in BY_NAME:
+        return entry.text
+    if isinstance(entry, Spec):
+        core = ", ".join(map(str, entry.shape))
+        return f"array (.., {core}), {entry.unit}, {entry.text}"
+    return entry.text if isinstance(entry, Option) else entry
 
 
-def _written(option: Option) -> str:
-    return (
-        f"{option.name}={'|'.join(option.choices)}"
-        if option.choices
-        else f"{option.name}{'' if option.required else '?'}"
-    )
+def _signature(option: Option) -> str:
+    if option.choices:
+        return f"{option.name}={'|'.join(option.choices)}"
+    return option.name if option.required else f"{option.name}?"
 
 
 def _plain(value: Any) -> Any:

@@ -18,6 +18,7 @@ from dyn_service.support.logs import printable
 
 def say(text: Any, *, nl: bool = True) -> None:
     """Writes text to standard output; control characters, such as those of a robot's name, are escaped."""
+    # a name in a robot's file or of a node could otherwise send escape sequences to the terminal
     typer.echo(printable(str(text)), nl=nl)
 
 
@@ -43,6 +44,7 @@ def bar(name: str, kernels: int) -> Iterator[Callable[[], None]]:
         yield lambda: progress.advance(task)
 
 
+LogFormat = Annotated[Literal["text", "json"], typer.Option(help="Format of the log lines.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     typer.Option(metavar="LEVEL", help="Lowest level to log: debug, info, warning or error."),
@@ -51,9 +53,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 XacroArguments = Annotated[list[str] | None, typer.Argument(metavar="NAME:=VALUE", help="Arguments of a xacro file.")]
 Root = Annotated[str, typer.Option(help="How the root link can move: fixed, planar or floating.")]
 Mimic = Annotated[bool, typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them.")]
-Loops = Annotated[str, typer.Option(help="Whether closed loops of links are refused or cut: closed or cut.")]
+Loops = Annotated[str, typer.Option(help="closed: robots with closed loops; cut: the tree that is left.")]
 Joints = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A joint file: damping, friction, springs and rotors of its joints.")
+    Path | None, typer.Option(metavar="FILE", help="A joint file: motors, loop joints, damping, friction, springs.")
 ]
 
 
@@ -79,23 +81,19 @@ def reworded(message: str) -> str:
 
 
 def assigned(arguments: list[str] | None) -> dict[str, str]:
-    """Returns the values of `name:=value` arguments, by name.
-
-    Raises:
-        UsageError: An argument does not look like `name:=value`.
-    """
-    given: dict[str, str] = {}
+    """Returns the values of `name:=value` arguments by name; raises `UsageError` for other arguments."""
+    values: dict[str, str] = {}
     for text in arguments or []:
         name, separator, value = text.partition(":=")
         if not separator or not name:
             raise UsageError(f"an argument must look like name:=value, found '{text}'")
-        given[name] = value
-    return given
+        values[name] = value
+    return values
 
 
-def robot_file(given: Path, tell: Callable[[str], None]) -> Path:
-    """Returns the path of a robot file; for the name of a shipped robot, calls `tell` with its path."""
-    found = shipped.find_robot(given)
-    if found != given:
-        tell(f"{given}: {found}")
-    return found
+def robot_file(file: Path) -> Path:
+    """Returns the path of a robot file; for the name of a shipped robot, tells its path."""
+    path = shipped.find_robot(file)
+    if path != file:
+        tell(f"{file}: {path}")
+    return path

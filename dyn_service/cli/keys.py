@@ -46,9 +46,9 @@ def new(
         return
     if role not in ROLES:
         raise InvalidArgumentError(f"--role must be one of {', '.join(ROLES)}, found '{role}'", path="role")
-    file = keys.make(name, ROLES[role], public=public, to=output)
-    made = f"made {file}: give it to {name} and keep no copy" if file else f"{name} has access now"
-    say(f"{made}; server: {keys.server_keys().public}")
+    file = keys.make(name, ROLES[role], public=public, destination=output)
+    notice = f"made {file}: give it to {name} and keep no copy" if file else f"{name} has access now"
+    say(f"{notice}; server: {keys.server_keys().public}")
 
 
 @app.command("list")
@@ -63,7 +63,7 @@ def list_(folder: _Folder = "", json_output: Json = False) -> None:
                 "name": key.name,
                 "role": key.role.name.lower(),
                 "public": key.public,
-                "since": str(key.since),
+                "since": str(key.added_on),
                 "revoked": str(key.revoked) if key.revoked else None,
             }
             for key in entries
@@ -71,7 +71,7 @@ def list_(folder: _Folder = "", json_output: Json = False) -> None:
         say_json(rows)
         return
     for key in entries:
-        end = f"revoked {key.revoked}" if key.revoked else f"since {key.since}"
+        end = f"revoked {key.revoked}" if key.revoked else f"since {key.added_on}"
         say(f"{key.name:<24} {key.role.name.lower():<6} {end}")
 
 

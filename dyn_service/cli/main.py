@@ -6,15 +6,13 @@ late, 130 interrupted.
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import Annotated, NoReturn
 
 from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError
 from dyn_service.service.protocol.limits import DEFAULT_COMPILE_WAIT_S, DEFAULT_ENDPOINT
@@ -30,14 +28,11 @@ except ModuleNotFoundError:
 
 from dyn_service.cli import nodes, robots, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
-from dyn_service.cli.console import LogLevel, RobotFiles, UsageError, assigned, bar, reworded, say, say_json, tell
+from dyn_service.cli.console import LogFormat, LogLevel, UsageError, assigned, reworded, say, say_json, tell
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
+from dyn_service.cli.serve import serve
 
-if TYPE_CHECKING:
-    from dyn_service.service.server.settings import ServerSettings
-
-_LOG = logging.getLogger(__name__)
 _NEGATIVE = re.compile(r"-(?!1$)([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 _LISTED = {"NODE": "dyn node list", "TOPIC": "dyn topic list", "SERVICE": "dyn service list"}
@@ -69,6 +64,7 @@ app = typer.Typer(
 
 def main() -> NoReturn:
     """Runs the command line and exits with the command's status."""
+    # only the main thread can set signal handlers; tests call this from others
     if threading.current_thread() is threading.main_thread():
         raise_outside_of_imports()
     try:
@@ -85,9 +81,11 @@ def main() -> NoReturn:
         if error.name is None or error.name.partition(".")[0] == "dyn_service":
             raise
         _fail(missing("this command", error.name))
+    # the reader, such as `head`, has enough: no error message
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:
+        # by name, because typer has its own copy of click's exceptions
         if type(error).__name__ == "Abort":
             sys.exit(130)
         if not hasattr(error, "exit_code"):
@@ -101,14 +99,11 @@ def main() -> NoReturn:
 # `dyn --help` shows panels in the order of their first command; groups follow commands.
 for _command in (robots.check, view.view, robots.convert, robots.export, robots.study, robots.bench, robots.robots):
     app.command(rich_help_panel="Robots")(_command)
-app.add_typer(nodes.topic_app, name="topic", rich_help_panel="Running systems")
-app.add_typer(nodes.node_app, name="node", rich_help_panel="Running systems")
-app.add_typer(nodes.service_app, name="service", rich_help_panel="Running systems")
-app.add_typer(nodes.param_app, name="param", rich_help_panel="Running systems")
-app.add_typer(nodes.lifecycle_app, name="lifecycle", rich_help_panel="Running systems")
-app.add_typer(bag_app, name="bag", rich_help_panel="Running systems")
+for _name, _group in (*nodes.GROUPS.items(), ("bag", bag_app)):
+    app.add_typer(_group, name=_name, rich_help_panel="Running systems")
 app.add_typer(keys_app, name="keys", rich_help_panel="Servers")
 app.add_typer(new_app, name="new", rich_help_panel="Launches and nodes")
+app.command(rich_help_panel="Servers")(serve)
 
 
 @app.callback(invoke_without_command=True)
@@ -141,141 +136,11 @@ def _launch_words(context: typer.Context, incomplete: str) -> list[str]:
 
     words = context.params.get("words") or []
     completions: list[str] = []
-    with suppress(DynError, OSError):  # a shell cannot show an error
+    # without completions rather than with an error, which a shell cannot show
+    with suppress(DynError, OSError):
         names = declared_arguments(shipped.find_launch_file(words[0]))[0] if words else shipped.launch_files()
         completions = [f"{name}:=" if words else name for name in names if name.startswith(incomplete)]
     return completions
-
-
-@app.command(rich_help_panel="Servers")
-def serve(
-    files: RobotFiles = None,
-    config: Annotated[Path | None, typer.Option(help="A parameter file, see config/server.yaml.")] = None,
-    bind: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ENDPOINT", help=f"Where to listen; may be repeated. (default: {DEFAULT_ENDPOINT})"),
-    ] = None,
-    root: Annotated[
-        str | None,
-        typer.Option(help="How the robots' root links can move: fixed, planar or floating. (default: fixed)"),
-    ] = None,
-    mimic: Annotated[
-        bool | None,
-        typer.Option("--mimic/--no-mimic", help="Whether joints that mimic others follow them. (default: mimic)"),
-    ] = None,
-    loops: Annotated[
-        str | None,
-        typer.Option(help="Whether closed loops of links are refused or cut: closed or cut. (default: closed)"),
-    ] = None,
-    joints: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="A joint file: damping, friction, springs and rotors of a robot's joints; may be repeated.",
-        ),
-    ] = None,
-    allow_load: Annotated[
-        bool | None,
-        typer.Option(
-            "--allow-load/--no-allow-load",
-            help="Whether clients may load and unload robots. (default: only if no other machine can reach the server)",
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Worker processes for slow requests; with 0 they run in a thread, which deadlines do not stop: "
-            "late answers are only marked. (default: 2)",
-        ),
-    ] = None,
-    prepare: Annotated[
-        bool | None,
-        typer.Option("--prepare/--no-prepare", help="Compile the kernels before the first request. (default: prepare)"),
-    ] = None,
-    prepare_for: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Compile only these: a purpose, or the name of a query; may be repeated. "
-            "(default: control, verify, simulate, contact_dynamics, simulate_rheonomic and ground_reactions)",
-        ),
-    ] = None,
-    log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the log lines.")] = "text",
-    log_level: LogLevel = "info",
-    keys: Annotated[
-        str | None,
-        typer.Option(
-            help="Which clients need a key: remote (those on other machines) or required (all). (default: remote)"
-        ),
-    ] = None,
-    keys_folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the keys. (default: that of `dyn keys`)")
-    ] = None,
-    audit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Log file of robots that clients loaded and unloaded.")
-    ] = None,
-) -> int:
-    """Answer queries about robots over ZeroMQ, until SIGINT or SIGTERM."""
-    import msgspec
-
-    from dyn_service.service.server.settings import NODE, ServerSettings, read_settings
-    from dyn_service.support import logs
-    from dyn_service.support.arguments import full_name
-
-    name = full_name("/", NODE)
-    os.environ[logs.FORMAT], os.environ[logs.LEVEL] = log_format, log_level  # for the workers
-    logs.set_up(name, log_format, level=log_level)
-
-    def line(text: str) -> None:
-        say(logs.json_line(name, "info", text) if log_format == "json" else text)
-
-    try:
-        settings = read_settings(config) if config is not None else ServerSettings()
-        if prepare is not None and prepare_for:
-            raise UsageError("give only one of --prepare, --no-prepare and --prepare-for", path="prepare")
-        given: dict[str, Any] = {
-            "root": root,
-            "mimic": mimic,
-            "loops": loops,
-            "workers": workers,
-            "allow_load": allow_load,
-            "prepare": prepare_for or prepare,
-            "endpoints": bind or None,
-        }
-        given |= {"keys": keys, "keys_folder": str(keys_folder or "") or None, "audit": str(audit or "") or None}
-        given["robots"] = [*settings.robots, *map(str, files or [])]
-        given["joints"] = [*settings.joints, *map(str, joints or [])]
-        given = {name: value for name, value in given.items() if value is not None}
-        _serve(msgspec.structs.replace(settings, **given), line)
-    except DynError as error:
-        if log_format == "text":
-            raise
-        _LOG.error("%s", error)  # as JSON
-        return 1
-    return 0
-
-
-def _serve(settings: ServerSettings, ready: Callable[[str], None]) -> None:
-    """Serves until a signal arrives; calls `ready` with a line when the server listens."""
-    from dyn_service.service.server.app import open_server
-    from dyn_service.support.realtime import apply
-
-    server = open_server(settings, _LOG.info, bar)
-
-    def announce() -> None:
-        for endpoint in server.endpoints:
-            ready(f"ready: {endpoint} robots: {', '.join(server.service.robots) or 'none'}")
-
-    try:
-        server.bind()  # starts the workers, which do not get this process's real-time settings
-        apart = apply(settings.realtime, _LOG.warning, polls=False)
-        if apart:
-            _LOG.info(apart)
-        server.serve_forever(announce)
-    except BaseException:  # Ctrl-C too, before the server handles it
-        server.stop()
-        raise
 
 
 @app.command(rich_help_panel="Servers", context_settings={"help_option_names": []})
@@ -317,15 +182,17 @@ def call(
     elif query is None:
         raise UsageError("name a query; dyn call --list prints them all")
     else:
-        given = read_values(inputs, values or [])
-        said: set[str] = set()
+        inputs_and_options = read_values(inputs, values or [])
+        reported: set[str] = set()
 
         def waits(text: str) -> None:
-            if text not in said:  # reported each second
+            # once, because the server repeats its notice each second
+            if text not in reported:
                 tell(f"waiting: {text}")
-                said.add(text)
+                reported.add(text)
 
-        answer = ask(nodes.find_server(server), query, robot, given, timeout, compile_wait, waits, key, server_key)
+        endpoint = nodes.find_server(server)
+        answer = ask(endpoint, query, robot, inputs_and_options, timeout, compile_wait, waits, key, server_key)
         say_json(answer)
 
 
@@ -357,7 +224,7 @@ def launch(
         float | None, typer.Option(metavar="SECONDS", help="Stop after this time. (default: at Ctrl-C)")
     ] = None,
     report: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to write the report.")] = None,
-    log_format: Annotated[Literal["text", "json"], typer.Option(help="Format of the lines.")] = "text",
+    log_format: LogFormat = "text",
     log_level: LogLevel = "info",
     check: Annotated[
         bool,
@@ -387,21 +254,22 @@ def launch(
             log_level=log_level,
             check=check,
         )
-    except (InvalidArgumentError, NotFoundError) as error:  # in files or arguments; nothing was started
+    # in files or arguments, before anything was started: wrong usage, not a failed run
+    except (InvalidArgumentError, NotFoundError) as error:
         raise UsageError(str(error)) from None
 
 
 def _file(words: list[str]) -> tuple[Path, dict[str, str]]:
     """Returns the launch file of these arguments, and the remaining arguments."""
-    named = [word for word in words[:2] if ":=" not in word]
-    if not named:
+    names = [word for word in words[:2] if ":=" not in word]
+    if not names:
         raise UsageError(f"name a launch file; {shipped.PACKAGE} ships {', '.join(shipped.launch_files())}")
     # a second word without `:=` is a package's launch file, or a wrong argument if the first word is a file
-    of_package = len(named) == 2 and words[:2] == named and not Path(named[0]).is_file() and "=" not in named[1]
-    file = shipped.find_launch_file(named[of_package], package=named[0] if of_package else None)
+    of_package = len(names) == 2 and words[:2] == names and not Path(names[0]).is_file() and "=" not in names[1]
+    file = shipped.find_launch_file(names[of_package], package=names[0] if of_package else None)
     arguments = assigned(words[2 if of_package else 1 :])
-    if of_package or str(file) != named[0]:
-        tell(f"{' '.join(named) if of_package else named[0]}: {file}")
+    if of_package or str(file) != names[0]:
+        tell(f"{' '.join(names) if of_package else names[0]}: {file}")
     return file, arguments
 
 
@@ -424,14 +292,14 @@ def run(
         return 0
     if not package:
         raise UsageError(f"name a package and its node: one of {', '.join(map('/'.join, registry.all_names()))}")
-    known = registry.names(package)
-    if not known:
+    node_names = registry.names(package)
+    if not node_names:
         packages = {home for home, _ in registry.all_names()}
         raise UsageError(f"package {package!r} has no registered nodes{did_you_mean(package, packages)}")
     kind = registry.find(package, node)
     if kind is None:
-        near = did_you_mean(node, known)
-        raise UsageError(f"package {package!r} has no node {node!r}; it has {', '.join(known)}{near}")
+        hint = did_you_mean(node, node_names)
+        raise UsageError(f"package {package!r} has no node {node!r}; it has {', '.join(node_names)}{hint}")
     return kind.run(context.args)
 
 

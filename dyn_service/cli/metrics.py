@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from dyn_service.cli.console import say, tell
 from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError, UnavailableError
 from dyn_service.service.client.sync import Client
-from dyn_service.service.protocol.sockets import MAX_PORT
+from dyn_service.service.protocol.endpoints import MAX_PORT
 
 _UP = "Whether the server answers; a refusal is an answer."
 _DOWN = (UnavailableError, DeadlineExceededError)
@@ -28,7 +28,7 @@ class ServerCollector:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._told = ""
+        self._reported_code = ""
 
     def collect(self) -> Iterator[Metric]:
         """Yields the server's current metrics."""
@@ -46,19 +46,20 @@ class ServerCollector:
         self._tell("", f"{self._client.endpoint} answers")
         yield GaugeMetricFamily("dyn_up", _UP, 1)
         yield GaugeMetricFamily("dyn_uptime_seconds", "Since the server started.", stats["uptime_s"])
-        answered = HistogramMetricFamily(
-            "dyn_answer_seconds", "From a request's receipt to its answer.", labels=["query"]
-        )
-        refused = CounterMetricFamily("dyn_refused", "Requests that were refused.", labels=["query"])
+        text = "From a request's receipt to its answer."
+        answer_times = HistogramMetricFamily("dyn_answer_seconds", text, labels=["query"])
+        refusals = CounterMetricFamily("dyn_refused", "Requests that were refused.", labels=["query"])
         for query, record in stats["requests"].items():
             counts, total = [], 0
             for power, count in enumerate(record["buckets"]):
                 total += count
+                # Prometheus expects cumulative counts
                 counts.append((repr((1 << power) * 1e-6), total))
-            answered.add_metric([query], [*counts, ("+Inf", record["answered"])], sum_value=record["total_us"] * 1e-6)
-            refused.add_metric([query], record["refused"])
-        yield answered
-        yield refused
+            buckets = [*counts, ("+Inf", record["answered"])]
+            answer_times.add_metric([query], buckets, sum_value=record["total_us"] * 1e-6)
+            refusals.add_metric([query], record["refused"])
+        yield answer_times
+        yield refusals
         errors = CounterMetricFamily("dyn_errors", "Refusals by their code.", labels=["code"])
         for code, count in stats["errors"].items():
             errors.add_metric([code], count)
@@ -74,8 +75,8 @@ class ServerCollector:
 
     def _tell(self, code: str, line: str) -> None:
         """Writes a line to standard error when the error's code changes."""
-        if code != self._told:
-            self._told = code
+        if code != self._reported_code:
+            self._reported_code = code
             tell(line)
 
 
@@ -99,7 +100,8 @@ def serve_metrics(endpoint: str, listen: str, keys: Path | None = None, server_k
         except OSError as fault:
             raise UnavailableError(f"cannot listen on {listen}: {fault.strerror}", path="listen") from None
         try:
-            say(f"ready: http://{host}:{server.server_port}/metrics of {endpoint}")  # after it, SIGINT ends the loop
+            # scripts wait for this line: from here on SIGINT ends the loop
+            say(f"ready: http://{host}:{server.server_port}/metrics of {endpoint}")
             while thread.is_alive():
                 time.sleep(1.0)
         except KeyboardInterrupt:

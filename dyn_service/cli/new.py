@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from dyn_service.cli.console import UsageError, say
-from dyn_service.errors import DynError, InvalidArgumentError
+from dyn_service.errors import DynError, InvalidArgumentError, UnimplementedError
 from dyn_service.support import shipped
 
 app = typer.Typer(help="Write a controller, a node or a launch file to start from.", no_args_is_help=True)
@@ -57,12 +57,12 @@ def launch(name: Name, folder: Folder = Path()) -> None:
 
 def _write(make: Callable[[], list[Path]]) -> list[Path]:
     try:
-        written = make()
+        paths = make()
     except DynError as error:
         raise UsageError(str(error)) from None
-    for path in written:
+    for path in paths:
         say(path)
-    return written
+    return paths
 
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -81,24 +81,34 @@ def new_package(template: str, name: str, folder: Path, robot: str = "") -> list
 
     Raises:
         InvalidArgumentError: The name is invalid or in use, the package exists, or the folder does not exist.
+        UnimplementedError: The robot has closed loops, which the template's law would open.
         DynError: There is no such robot, or its file has an error.
     """
     check_name(name)
     target = _target(folder, name)
     if robot:
-        from dyn_service import Robot
+        from dyn_service.engine.robot import Robot
 
-        Robot.from_file(shipped.find_robot(robot))
-        if Path(robot).exists():  # relative to the launch file, so that both can be moved together
+        model = Robot.from_file(shipped.find_robot(robot))
+        if model.description.loop_joints:
+            raise UnimplementedError(
+                f"robot '{model.name}' has closed loops, and the law of the new package commands all joints "
+                "independently: choose a robot without loops, and take the efforts from computed_torque, which keeps "
+                "loops closed",
+                path="robot",
+            )
+        # relative to the launch file, so that both can be moved together
+        if Path(robot).exists():
             robot = f"$(dirname)/{os.path.relpath(robot, target / name / 'launch')}"
     source = TEMPLATES / template
-    written = []
+    paths = []
+    # an installation compiles the templates too
     for file in sorted(path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
-        path = target / _named(str(file.relative_to(source)), name)
+        path = target / _filled(str(file.relative_to(source)), name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_named(file.read_text("utf-8"), name).replace(_ROBOT, robot), encoding="utf-8")
-        written.append(path)
-    return written
+        path.write_text(_filled(file.read_text("utf-8"), name).replace(_ROBOT, robot), encoding="utf-8")
+        paths.append(path)
+    return paths
 
 
 def new_launch_file(name: str, folder: Path) -> list[Path]:
@@ -119,6 +129,7 @@ def check_name(name: str) -> None:
     _check_letters(name)
     if keyword.iskeyword(name) or keyword.issoftkeyword(name):
         raise InvalidArgumentError(f"'{name}' is a Python keyword: choose another name", path="name")
+    # Python would import the other module, and pytest would collect the tests of another folder
     if name in sys.stdlib_module_names or name == "tests" or importlib.util.find_spec(name) is not None:
         raise InvalidArgumentError(f"'{name}' is the name of an existing module: choose another", path="name")
 
@@ -141,5 +152,5 @@ def _target(folder: Path, name: str) -> Path:
     return target
 
 
-def _named(text: str, name: str) -> str:
+def _filled(text: str, name: str) -> str:
     return text.replace(_NAME, name).replace(_CLASS, "".join(part.capitalize() for part in name.split("_")))

@@ -6,7 +6,6 @@ Also the default server (that of the running launch, else the default endpoint),
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -15,6 +14,7 @@ from difflib import unified_diff
 from functools import reduce
 from operator import getitem
 from pathlib import Path
+from stat import S_IMODE
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -48,21 +48,22 @@ def full_name(name: str) -> str:
     return full(name)
 
 
-def find_server(given: str | None) -> str:
-    """Returns the given endpoint, else that of the only running server, else the default.
+def find_server(server: str | None) -> str:
+    """Returns `server`, else that of the only running server, else the default.
 
     Raises:
         FailedPreconditionError: Several servers are running.
         PermissionDeniedError: A folder of running nodes belongs to another user, or others can write to it.
     """
-    if given is not None:
-        return given
-    servers = {endpoint: f"{found.entry.name} in {found.folder}" for found, endpoint in discovery().servers()}
+    if server is not None:
+        return server
+    servers = {endpoint: f"{running.entry.name} in {running.folder}" for running, endpoint in discovery().servers()}
+    # a server by itself is not registered: a choice by chance could ask the wrong one
     if servers and DEFAULT_ENDPOINT not in servers and _listens(DEFAULT_ENDPOINT):
         servers[DEFAULT_ENDPOINT] = "by itself"
     if len(servers) > 1:
-        each = "; ".join(f"--server {endpoint} ({who})" for endpoint, who in servers.items())
-        raise FailedPreconditionError(f"{len(servers)} servers are running, name one: {each}")
+        choices = "; ".join(f"--server {endpoint} ({owner})" for endpoint, owner in servers.items())
+        raise FailedPreconditionError(f"{len(servers)} servers are running, name one: {choices}")
     return next(iter(servers), DEFAULT_ENDPOINT)
 
 
@@ -78,25 +79,26 @@ def _listens(endpoint: str) -> bool:
 
 def _matching(incomplete: str, names: Callable[[Discovery], Iterable[str]]) -> list[str]:
     """Returns the completions; none after an error, because shells cannot show it."""
-    found: list[str] = []
+    completions: list[str] = []
     with suppress(DynError, OSError):
-        found = sorted({name for name in names(discovery()) if name.startswith(incomplete) and name.isprintable()})
-    return found
+        matches = {name for name in names(discovery()) if name.startswith(incomplete)}
+        completions = sorted(filter(str.isprintable, matches))
+    return completions
 
 
 def nodes(incomplete: str) -> list[str]:
     """Names of nodes."""
-    return _matching(incomplete, lambda all_: [entry.name for entry in all_.entries()])
+    return _matching(incomplete, lambda network: [entry.name for entry in network.entries()])
 
 
 def topics(incomplete: str) -> list[str]:
     """Names of topics."""
-    return _matching(incomplete, lambda all_: all_.topics())
+    return _matching(incomplete, lambda network: network.topics())
 
 
 def services(incomplete: str) -> list[str]:
     """Names of services."""
-    return _matching(incomplete, lambda all_: [end.name for entry in all_.entries() for end in entry.services])
+    return _matching(incomplete, lambda network: [end.name for entry in network.entries() for end in entry.services])
 
 
 def types(incomplete: str) -> list[str]:
@@ -117,11 +119,11 @@ def parameters(context: typer.Context, incomplete: str) -> list[str]:
     """Returns the parameter names of the node that the command line names."""
     from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 
-    def of(network: Discovery) -> list[str]:
+    def parameter_names(network: Discovery) -> list[str]:
         service = f"{full_name(context.params.get('name') or '')}/list_parameters"
         return network.call(service, ListParametersRequest(), ListParametersResponse, 0.5).names
 
-    return _matching(incomplete, of)
+    return _matching(incomplete, parameter_names)
 
 
 topic_app = typer.Typer(help="List topics, show their messages, publish messages.", no_args_is_help=True)
@@ -129,6 +131,7 @@ node_app = typer.Typer(help="Show running nodes.", no_args_is_help=True)
 lifecycle_app = typer.Typer(help="Show and change the lifecycle states of nodes.", no_args_is_help=True)
 param_app = typer.Typer(help="Show and set parameters of running nodes.", no_args_is_help=True)
 service_app = typer.Typer(help="List and call services of running nodes.", no_args_is_help=True)
+GROUPS = {"topic": topic_app, "node": node_app, "service": service_app, "param": param_app, "lifecycle": lifecycle_app}
 
 Name = Annotated[
     str,
@@ -158,8 +161,8 @@ _Type = Annotated[
 
 def ask(name: str, service: str, request: msgspec.Struct, kind: type[R], timeout: float) -> R:
     """Calls one of the services that every node has, and returns the response."""
-    found = discovery()
-    return found.call(f"{found.node(name).entry.name}/{service}", request, kind, timeout)
+    network = discovery()
+    return network.call(f"{network.node(name).entry.name}/{service}", request, kind, timeout)
 
 
 @node_app.command("list")
@@ -214,8 +217,8 @@ def lifecycle_set(
     """Change a node's state."""
     from dyn_service.graph.middleware.dyn_service_srvs import ChangeStateRequest, GetStateResponse
 
-    found = ask(name, "change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
-    say(f"{name} is {found.state}")
+    response = ask(name, "change_state", ChangeStateRequest(transition), GetStateResponse, timeout)
+    say(f"{name} is {response.state}")
 
 
 @param_app.command("list")
@@ -223,8 +226,8 @@ def list_parameters(name: Name, timeout: Timeout = 2.0) -> None:
     """Print the names of a node's parameters."""
     from dyn_service.graph.middleware.dyn_service_srvs import ListParametersRequest, ListParametersResponse
 
-    for found in ask(name, "list_parameters", ListParametersRequest(), ListParametersResponse, timeout).names:
-        say(found)
+    for parameter in ask(name, "list_parameters", ListParametersRequest(), ListParametersResponse, timeout).names:
+        say(parameter)
 
 
 @param_app.command("get")
@@ -233,11 +236,12 @@ def param_get(name: Name, parameter: Parameter, timeout: Timeout = 2.0) -> None:
     from dyn_service.cli.yaml_text import flow
     from dyn_service.graph.middleware.dyn_service_srvs import GetParametersRequest, GetParametersResponse
 
-    found = ask(name, "get_parameters", GetParametersRequest([parameter]), GetParametersResponse, timeout)
-    say(flow(found.values[parameter]))
+    response = ask(name, "get_parameters", GetParametersRequest([parameter]), GetParametersResponse, timeout)
+    say(flow(response.values[parameter]))
 
 
-@param_app.command("set", context_settings={"ignore_unknown_options": True})  # -0.5 is a value
+# unknown options are values, such as -0.5
+@param_app.command("set", context_settings={"ignore_unknown_options": True})
 def param_set(
     name: Name,
     parameter: Parameter,
@@ -249,9 +253,9 @@ def param_set(
     from dyn_service.graph.middleware.dyn_service_srvs import SetParametersRequest
     from dyn_service.graph.middleware.services import Empty
 
-    given = parsed(value, "VALUE")
-    ask(name, "set_parameters", SetParametersRequest({parameter: given}), Empty, timeout)
-    say(f"{parameter} = {flow(given)}")
+    parameter_value = parsed(value, "VALUE")
+    ask(name, "set_parameters", SetParametersRequest({parameter: parameter_value}), Empty, timeout)
+    say(f"{parameter} = {flow(parameter_value)}")
 
 
 @param_app.command("describe")
@@ -266,8 +270,8 @@ def describe_parameters(
     from dyn_service.graph.middleware.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
     from dyn_service.support.parameter_descriptions import table, terminal_width
 
-    asked = DescribeParametersRequest(names or [])
-    rows = ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors
+    request = DescribeParametersRequest(names or [])
+    rows = ask(name, "describe_parameters", request, DescribeParametersResponse, timeout).descriptors
     for line in table(rows, terminal_width()):
         say(line)
 
@@ -280,12 +284,13 @@ def dump_parameters(name: Name, timeout: Timeout = 2.0) -> None:
     folder = str(discovery().node(name).folder)
     nested: dict[str, Any] = {}
     for dotted, value in _values(name, timeout).items():
-        if folder in flow(value):  # a socket of this launch; the next launch has another one
+        # a socket of this launch; the next launch has another one
+        if folder in flow(value):
             say(f"# omitted, set by each launch: {dotted}: {flow(value)}")
             continue
-        *above, last = dotted.split(".")
+        *parents, last = dotted.split(".")
         table = nested
-        for step in above:
+        for step in parents:
             table = table.setdefault(step, {})
         table[last] = value
     say(block({name: {"ros__parameters": nested}}), nl=False)
@@ -302,28 +307,30 @@ def save_parameters(
     from dyn_service.cli.yaml_text import edited, flow
     from dyn_service.graph.middleware.dyn_service_srvs import DescribeParametersRequest, DescribeParametersResponse
     from dyn_service.support.documents import read_document
+    from dyn_service.support.files import replacement
     from dyn_service.support.parameters import Parameters, section_names
 
-    document, given, changes = read_document(file), Parameters(), dict[Any, Any]()
-    if not given.merge_file(document, name):
+    document, file_parameters, changes = read_document(file), Parameters(), dict[Any, Any]()
+    if not file_parameters.merge_file(document, name):
         raise document.fault(f"no section is for {name}; others are for {section_names(document)}")
-    values, asked = _values(name, timeout), DescribeParametersRequest()
-    for one in ask(name, "describe_parameters", asked, DescribeParametersResponse, timeout).descriptors:
-        value, at = values[one.name], tuple(one.name.split("."))
-        if one.settable and at not in given.origins and one.default not in (json.dumps(value), value or "none"):
-            tell(f"not in {file}: {one.name} = {flow(value)}")
-        elif one.settable and at in given.origins and reduce(getitem, at, given.values) != value:
-            changes[given.origins[at][1]] = value
+    values, request = _values(name, timeout), DescribeParametersRequest()
+    for descriptor in ask(name, "describe_parameters", request, DescribeParametersResponse, timeout).descriptors:
+        value, path = values[descriptor.name], tuple(descriptor.name.split("."))
+        if not descriptor.settable:
+            continue
+        if path in file_parameters.origins:
+            if reduce(getitem, path, file_parameters.values) != value:
+                changes[file_parameters.origins[path][1]] = value
+        elif descriptor.default not in (json.dumps(value), value or "none"):
+            tell(f"not in {file}: {descriptor.name} = {flow(value)}")
     text = file.read_bytes().decode("utf-8")
-    made = edited(text, str(file), changes)
-    for line in unified_diff(text.splitlines(), made.splitlines(), str(file), str(file), lineterm="", n=1):
+    new_text = edited(text, str(file), changes)
+    for line in unified_diff(text.splitlines(), new_text.splitlines(), str(file), str(file), lineterm="", n=1):
         say(line)
     if changes and (yes or typer.confirm(f"Write {file}?")):
         place = file.resolve()
-        temporary = place.with_name(f"{place.name}.part")  # the file is complete at any time
-        temporary.write_bytes(made.encode("utf-8"))
-        shutil.copymode(place, temporary)
-        temporary.replace(place)
+        with replacement(place, S_IMODE(place.stat().st_mode)) as new_file:
+            new_file.write(new_text.encode("utf-8"))
 
 
 def _values(name: str, timeout: float) -> dict[str, Any]:
@@ -388,13 +395,13 @@ def topic_info(
     network = discovery()
     kind, entries = network.topic_type(topic), network.entries()
     say(f"Type: {kind}")
-    for title, field in (("Publisher", "publishers"), ("Subscription", "subscriptions")):
-        ends = [(entry, end) for entry in entries for end in getattr(entry, field) if end.name == topic]
-        say(f"{title} count: {len(ends)}")
-        for entry, end in ends if verbose else []:
-            say(
-                f"  {entry.name} ({entry.state}, process {entry.pid})" + (f" at {end.endpoint}" if end.endpoint else "")
-            )
+    publishers = [(entry, end) for entry in entries for end in entry.publishers if end.name == topic]
+    subscriptions = [(entry, end) for entry in entries for end in entry.subscriptions if end.name == topic]
+    for title, endpoints in (("Publisher", publishers), ("Subscription", subscriptions)):
+        say(f"{title} count: {len(endpoints)}")
+        for entry, end in endpoints if verbose else []:
+            place = f" at {end.endpoint}" if end.endpoint else ""
+            say(f"  {entry.name} ({entry.state}, process {entry.pid}){place}")
 
 
 @topic_app.command()
@@ -410,9 +417,9 @@ def echo(
     from dyn_service.graph.middleware.topic_tools import frames, listening
 
     network = discovery()
-    called, decoded = _decoder(network, topic, kind)
-    with listening(topic, called, network, _warn) as heard:
-        for frame in frames(heard, network):
+    type_name, decoded = _decoder(network, topic, kind)
+    with listening(topic, type_name, network, _warn) as subscription:
+        for frame in frames(subscription, network):
             if frame is None:
                 continue
             try:
@@ -420,7 +427,7 @@ def echo(
             except InvalidArgumentError as error:
                 _warn(str(error))
                 continue
-            value = _part(value, field, called)
+            value = _part(value, field, type_name)
             say(block(_shortened(value) if no_arr else value) + "---\n", nl=False)
             if once:
                 break
@@ -437,18 +444,18 @@ def hz(
     from dyn_service.graph.middleware.topic_tools import Rate, frames, listening
 
     network = discovery()
-    called = "" if "://" in topic else network.topic_type(topic)
+    type_name = "" if "://" in topic else network.topic_type(topic)
     rate, next_line = Rate(window), time.monotonic() + 1.0
-    with listening(topic, called, network, _warn) as heard:
-        for frame in frames(heard, network, 1.0):
+    with listening(topic, type_name, network, _warn) as subscription:
+        for frame in frames(subscription, network, 1.0):
             now = time.monotonic()
             if frame is None:
                 say("no new messages")
                 continue
-            rate.came(now)
+            rate.add(now)
             if now >= next_line:
                 next_line = now + 1.0
-                for line in rate.lines(heard.missed):
+                for line in rate.lines(subscription.missed):
                     say(line)
 
 
@@ -479,12 +486,15 @@ def pub(
     if not rate > 0.0:
         raise UsageError(f"--rate is {rate:g}: expected a positive number")
     try:
-        given = parsed(values, "VALUES")
-        message = from_builtins(by_type(kind), {"data": given} if not isinstance(given, dict | None) else given or {})
+        content = parsed(values, "VALUES")
+        fields = content or {} if isinstance(content, dict | None) else {"data": content}
+        message = from_builtins(by_type(kind), fields)
     except (InvalidArgumentError, NotFoundError) as error:
         raise UsageError(str(error)) from None
-    with stopping() as stop:  # Ctrl-C while the node is created or closed would leave sockets open
+    # Ctrl-C while the node is created or closed would leave sockets open
+    with stopping() as stop:
         subscribers = publish(discovery(), topic, message, rate, 1 if once else times, stop)
+    # the status of an interrupted command, as without the handler of `stopping`
     if stop.requested:
         raise KeyboardInterrupt
     if not subscribers:
@@ -497,15 +507,15 @@ def _decoder(network: Discovery, topic: str, kind: str | None) -> tuple[str, Cal
 
     if kind is None and "://" in topic:
         raise UsageError(f"{topic}: name the type of its messages")
-    called = kind or network.topic_type(topic)
+    type_name = kind or network.topic_type(topic)
     try:
-        known = by_type(called)
+        message_type = by_type(type_name)
     except NotFoundError:
         if kind is not None:
             raise
-        _warn(f"message type {called} is unknown: its messages are shown without field checks")
-        return called, _undeclared
-    return ros_type(known), lambda frame: msgspec.to_builtins(decode(known, frame))
+        _warn(f"message type {type_name} is unknown: its messages are shown without field checks")
+        return type_name, _undeclared
+    return ros_type(message_type), lambda frame: msgspec.to_builtins(decode(message_type, frame))
 
 
 def _undeclared(frame: memoryview) -> Any:
@@ -518,8 +528,8 @@ def _undeclared(frame: memoryview) -> Any:
 def _part(value: Any, field: str, kind: str) -> Any:
     for name in field.split(".") if field else ():
         if not isinstance(value, dict) or name not in value:
-            near = did_you_mean(name, value) if isinstance(value, dict) else ""
-            raise UsageError(f"{kind} has no {field!r}{near}")
+            hint = did_you_mean(name, value) if isinstance(value, dict) else ""
+            raise UsageError(f"{kind} has no {field!r}{hint}")
         value = value[name]
     return value
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,25 +34,27 @@ from dyn_service.cli.console import (
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.support import shipped
 
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+
 
 def robots(json_output: Json = False) -> None:
     """List the shipped robots: `serve`, `check`, `bench` and other commands take their names."""
-    from dyn_service import Robot
+    from dyn_service.engine.robot import Robot
 
     rows: list[dict[str, Any]] = []
     for name, file in shipped.robots().items():
         robot = Robot.from_file(file)
-        rows.append(
-            {"name": name, "joints": list(robot.joint_names), "mass": robot.receipt.after.mass, "file": str(file)}
-        )
+        mass = robot.receipt.after.mass
+        rows.append({"name": name, "joints": list(robot.joint_names), "mass": mass, "file": str(file)})
     if json_output:
         say_json(rows)
         return
     say(f"{'robot':<18}{'DoF':>4}{'mass':>11}  joints that have entries in q and v")
     for row in rows:
         joints = row["joints"]
-        few = ", ".join(joints) if len(joints) <= 3 else f"{joints[0]}, .., {joints[-1]}"
-        say(f"{row['name']:<18}{len(joints):>4}{row['mass']:>8.3g} kg  {few}")
+        summary = ", ".join(joints) if len(joints) <= 3 else f"{joints[0]}, .., {joints[-1]}"
+        say(f"{row['name']:<18}{len(joints):>4}{row['mass']:>8.3g} kg  {summary}")
     say(f"in {shipped.package_share() / 'urdf'}")
 
 
@@ -74,48 +76,56 @@ def check(
         typer.Option("--kernels/--no-kernels", help="Compile the kernels of control loops, for their certificates."),
     ] = True,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with status 1 if there are warnings or closed loops.")
+        bool, typer.Option("--strict", help="Exit with status 1 if there are warnings or notes of kind loop.")
     ] = False,
 ) -> int:
     """Read a robot; report masses, merged links, defaults, unused parts, warnings, and rounding errors of kernels."""
     from rich.console import Console
     from rich.markup import escape
 
-    from dyn_service import Robot
     from dyn_service.support.logs import printable
 
-    given = assigned(arguments)
-    file = robot_file(file, tell)
+    file = robot_file(file)
     with Console(stderr=True).status(f"reading {escape(printable(str(file)))}"):
-        robot = Robot.from_file(file, root=root, joints=joints, mimic=mimic, loops=loops, arguments=given)  # type: ignore[arg-type]  # is said there
+        robot = _read(file, arguments, root=root, joints=joints, mimic=mimic, loops=loops)
     if not dynamics:
         if kernels:
             from dyn_service.service.server.app import prepare
 
             tell(prepare(robot, ["control"], bar))
+        robot.evaluator.prepare_loops()
         receipt = robot.receipt
         say_json(receipt.to_dict()) if json_output else say(receipt.render())
         return _status(receipt, strict)
     from dyn_service.formulations.verification import survey
 
-    found = survey(robot, states=states)
+    comparison = survey(robot, states=states)
     if json_output:
-        say_json(found)
+        say_json(comparison)
     else:
-        for name, residual in found["residuals"].items():
+        for name, residual in comparison["residuals"].items():
             say(f"{name:<24}{residual:8.1e}")
-        say(f"worst {found['worst']:.1e} of {found['states']} states, bound {bound:g}")
-    if not found["worst"] <= bound:
-        raise FailedPreconditionError(
-            f"{file}: the formulations differ by {found['worst']:.1e}, expected at most {bound:g}"
-        )
+        say(f"worst {comparison['worst']:.1e} of {comparison['states']} states, bound {bound:g}")
+    # negated, so that NaN fails too
+    if not comparison["worst"] <= bound:
+        wrong = ", ".join(name for name, residual in comparison["residuals"].items() if not residual <= bound)
+        text = f"the formulations differ by {comparison['worst']:.1e}, expected at most {bound:g}: {wrong}"
+        raise FailedPreconditionError(f"{file}: {text}")
     return _status(robot.receipt, strict)
 
 
+def _read(file: Path, arguments: list[str] | None, **settings: Any) -> Robot:
+    """Returns the robot of a file. arguments: `name:=value`, of a xacro file. settings: of `Robot.from_file`."""
+    # here, because the engine takes a second to import, and most commands need none
+    from dyn_service.engine.robot import Robot
+
+    return Robot.from_file(file, arguments=assigned(arguments), **settings)
+
+
 def _status(receipt: Any, strict: bool) -> int:
-    """Returns the exit status of `dyn check`: 1 if it is strict and there are warnings or closed loops."""
+    """Returns the exit status of `dyn check`: 1 if it is strict and there are warnings or notes of kind loop."""
     if count := len(receipt.of_kind("warning", "loop")) if strict else 0:
-        tell(f"{receipt.source}: warnings and closed loops: {count}, expected none with --strict")
+        tell(f"{receipt.source}: warnings and notes of kind loop: {count}, expected none with --strict")
     return int(count > 0)
 
 
@@ -138,7 +148,7 @@ def convert(
     from dyn_service.parsing.report import table
 
     notes = converted(
-        robot_file(source, tell),
+        robot_file(source),
         target,
         format=to,
         root=root,
@@ -159,54 +169,58 @@ def convert(
 _FUNCTIONS_ONLY, _FMU_ONLY = ("queries", "wrenches", "acados"), ("integrator", "dt", "effort_limits", "imus")
 
 
+_Queries = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Queries, separated by commas, see `dyn call --list`; QUERY:METHOD chooses its method, QUERY+QUERY is "
+        "one function of both.",
+    ),
+]
+_Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="PATH", help="What to write. (default: the robot's name)")
+]
+_Wrenches = Annotated[str, typer.Option(metavar="LINKS", help="Links on which the functions take external wrenches.")]
+_Payload = Annotated[
+    str,
+    typer.Option(
+        metavar="LINKS",
+        help="Links with a payload: its mass, centre and inertia are inputs. Of an FMU: one link, parameters.",
+    ),
+]
+_Friction = Annotated[bool, typer.Option(help="Joint damping and Coulomb friction are inputs. Of an FMU: parameters.")]
+_Acados = Annotated[
+    str | None,
+    typer.Option(metavar="INTEGRATOR", help="Also write discrete dynamics for acados, in C, by rk4 or another."),
+]
+_Fmu = Annotated[
+    int | None, typer.Option(metavar="2|3", help="Write an FMU of this version of FMI instead of functions.")
+]
+_Integrator = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Of an FMU: that of its steps; by default that of `step`.")
+]
+_Imus = Annotated[str, typer.Option(metavar="LINKS", help="Of an FMU: links with an IMU, separated by commas.")]
+_Target = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-m7 or wasm32.")]
+_Name = Annotated[str | None, typer.Option(metavar="NAME", help="First part of all names. (default: the robot's name)")]
+
+
 def export(
     context: typer.Context,
     file: RobotFile,
     arguments: XacroArguments = None,
-    queries: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Queries, separated by commas, see `dyn call --list`; QUERY:METHOD chooses its method, QUERY+QUERY is "
-            "one function of both.",
-        ),
-    ] = "inverse_dynamics,forward_dynamics",
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="PATH", help="What to write. (default: the robot's name)"),
-    ] = None,
-    wrenches: Annotated[
-        str, typer.Option(metavar="LINKS", help="Links on which the functions take external wrenches.")
-    ] = "",
-    payload: Annotated[
-        str,
-        typer.Option(
-            metavar="LINKS",
-            help="Links with a payload: its mass, centre and inertia are inputs. Of an FMU: one link, parameters.",
-        ),
-    ] = "",
-    friction: Annotated[
-        bool, typer.Option(help="Joint damping and Coulomb friction are inputs. Of an FMU: parameters.")
-    ] = False,
-    acados: Annotated[
-        str | None,
-        typer.Option(metavar="INTEGRATOR", help="Also write discrete dynamics for acados, in C, by rk4 or another."),
-    ] = None,
-    fmu: Annotated[
-        int | None, typer.Option(metavar="2|3", help="Write an FMU of this version of FMI instead of functions.")
-    ] = None,
-    integrator: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of an FMU: that of its steps; by default that of `step`.")
-    ] = None,
+    queries: _Queries = "inverse_dynamics,forward_dynamics",
+    output: _Output = None,
+    wrenches: _Wrenches = "",
+    payload: _Payload = "",
+    friction: _Friction = False,
+    acados: _Acados = None,
+    fmu: _Fmu = None,
+    integrator: _Integrator = None,
     dt: Annotated[float, typer.Option(metavar="S", help="Of an FMU: the length of a step, s.")] = 0.001,
     effort_limits: Annotated[bool, typer.Option(help="Of an FMU: clip efforts to their limits.")] = False,
-    imus: Annotated[str, typer.Option(metavar="LINKS", help="Of an FMU: links with an IMU, separated by commas.")] = "",
-    target: Annotated[
-        str, typer.Option(help="host, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-m7 or wasm32.")
-    ] = "host",
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="First part of all names. (default: the robot's name)")
-    ] = None,
+    imus: _Imus = "",
+    target: _Target = "host",
+    name: _Name = None,
     root: Root = "fixed",
     joints: Joints = None,
     mimic: Mimic = True,
@@ -217,60 +231,52 @@ def export(
 
     With --fmu, write the robot as a co-simulation unit of FMI: efforts in, positions, velocities and accelerations out.
     """
-    from dyn_service import Robot
-
-    pushed, loaded, sensors = _split(wrenches), _split(payload), _split(imus)
-    for each in _FMU_ONLY if fmu is None else _FUNCTIONS_ONLY:
-        source = context.get_parameter_source(each)
-        if source is not None and source.name == "COMMANDLINE":
-            what = "needs --fmu" if fmu is None else "is for functions, not for an FMU: omit it"
-            raise InvalidArgumentError(f"--{each.replace('_', '-')} {what}", path=each)
-    if fmu is not None and len(loaded) > 1:
-        raise InvalidArgumentError(f"--payload of an FMU must be one link, found {', '.join(loaded)}", path="payload")
-    given = assigned(arguments)
-    robot = Robot.from_file(
-        robot_file(file, tell),
-        root=root,  # type: ignore[arg-type]  # `Robot.from_file` checks it
-        joints=joints,
-        mimic=mimic,
-        loops=loops,  # type: ignore[arg-type]  # and this
-        arguments=given,
-    )
+    payload_links = _split(payload)
+    _check_form(context, fmu, payload_links)
+    robot = _read(robot_file(file), arguments, root=root, joints=joints, mimic=mimic, loops=loops)
+    common: dict[str, Any] = {"friction": friction, "target": target, "name": name, "force": force}
+    # a robot's file may call its robot `../arm`
+    file_name = robot.name.replace("/", "_").lstrip(".") or "robot"
     if fmu is not None:
-        path = output or Path(f"{_one_name(robot.name)}.fmu")
-        options: dict[str, Any] = {"version": fmu, "dt": dt, "effort_limits": effort_limits}
-        options |= {} if integrator is None else {"integrator": integrator}
-        options |= {"payload": loaded[0] if loaded else None, "friction": friction, "imus": sensors}
-        say(robot.export_fmu(path, **options, target=target, name=name, force=force))
+        common |= {} if integrator is None else {"integrator": integrator}
+        common |= {"version": fmu, "dt": dt, "effort_limits": effort_limits, "imus": _split(imus)}
+        link = payload_links[0] if payload_links else None
+        say(robot.export_fmu(output or Path(f"{file_name}.fmu"), payload=link, **common))
         return
-    inputs: dict[str, Any] = {"wrenches": pushed, "payload": loaded, "friction": friction, "acados": acados}
-    for path in robot.export(
-        _split(queries), output or Path(_one_name(robot.name)), **inputs, target=target, name=name, force=force
-    ):
+    common |= {"wrenches": _split(wrenches), "payload": payload_links, "acados": acados}
+    for path in robot.export(_split(queries), output or Path(file_name), **common):
         say(path)
+
+
+def _check_form(context: typer.Context, fmu: int | None, payload_links: list[str]) -> None:
+    """Refuses options of the other form: of an FMU for functions, and of functions for an FMU."""
+    for option in _FMU_ONLY if fmu is None else _FUNCTIONS_ONLY:
+        # the source, because a default of the other form is not an argument
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE":
+            fault = "needs --fmu" if fmu is None else "is for functions, not for an FMU: omit it"
+            raise InvalidArgumentError(f"--{option.replace('_', '-')} {fault}", path=option)
+    if fmu is not None and len(payload_links) > 1:
+        names = ", ".join(payload_links)
+        raise InvalidArgumentError(f"--payload of an FMU must be one link, found {names}", path="payload")
 
 
 def _split(names: str) -> list[str]:
     """Returns names separated by commas, without spaces around them."""
-    return [name for each in names.split(",") if (name := each.strip())]
-
-
-def _one_name(name: str) -> str:
-    """Returns a robot's name as the name of a file in this folder: a file may call its robot `../arm`."""
-    return name.replace("/", "_").lstrip(".") or "robot"
+    return [name for entry in names.split(",") if (name := entry.strip())]
 
 
 def bench(
     files: RobotFiles = None,
     batch: Annotated[int, typer.Option(min=1, metavar="STATES", help="States of a batch.")] = 4096,
-    json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    json_output: Json = False,
 ) -> int:
     """Measure the time per state of the main queries on this machine, compared with Pinocchio's if installed."""
     from dyn_service.cli.bench import run
 
     if not files:
         raise UsageError("name a robot to time, such as panda; dyn robots lists the shipped ones")
-    return run([robot_file(file, tell) for file in files], batch=batch, json_output=json_output)
+    return run([robot_file(file) for file in files], batch=batch, json_output=json_output)
 
 
 def study(
@@ -287,8 +293,8 @@ def study(
     ] = None,
 ) -> int:
     """Compute queries at many states; a second run continues an interrupted one."""
-    from dyn_service import Robot
-    from dyn_service.studies.design_loads import readable
+    from dyn_service.engine.robot import Robot
+    from dyn_service.studies.joint_loads import readable
     from dyn_service.studies.study import Study, specification
     from dyn_service.support.documents import read_document
 
@@ -298,12 +304,12 @@ def study(
     values = dict(document)
     name = values.pop("robot")
     options = {key: values.pop(key) for key in ("root", "joints", "mimic", "loops") if key in values}
-    near = file.parent / name
-    robot = Robot.from_file(robot_file(near if near.is_file() else Path(name), tell), **options)
+    local_file = file.parent / name
+    robot = Robot.from_file(robot_file(local_file if local_file.is_file() else Path(name)), **options)
     target = store or file.with_suffix(".zarr")
     try:
-        planned = Study(robot, specification(values))
-        say(str(planned.explain(workers=workers, store=target)))
+        plan = Study(robot, specification(values))
+        say(str(plan.explain(workers=workers, store=target)))
     except (InvalidArgumentError, NotFoundError, UnimplementedError) as error:
         error.message = f"{file}: {error.message}"
         raise
@@ -311,7 +317,7 @@ def study(
         return 0
     try:
         with _progress(file.name) as progress:
-            result = planned.run(target, workers=workers, scheduler=scheduler, progress=progress)
+            result = plan.run(target, workers=workers, scheduler=scheduler, progress=progress)
     except KeyboardInterrupt:
         tell(f"interrupted: the same command continues it from {target}")
         raise
@@ -319,8 +325,9 @@ def study(
         if variable.size <= 64 and not str(key).endswith("_index"):
             say(f"{key} [{variable.attrs.get('units', '')}] {variable.dims}")
             units = variable.attrs.get("units")
-            said = readable(*(x.values for x in result.data_vars.values() if x.attrs.get("units") == units))
-            say(variable.to_pandas().to_string(float_format=said) if 0 < variable.ndim < 3 else str(variable.values))
+            formatter = readable(*(x.values for x in result.data_vars.values() if x.attrs.get("units") == units))
+            is_table = 0 < variable.ndim < 3
+            say(variable.to_pandas().to_string(float_format=formatter) if is_table else str(variable.values))
     failed = ", ".join(f"{count:,} {reason}" for reason, count in json.loads(result.attrs["failures"]).items())
     say(f"states that failed: {failed or 'none'}; results in {target}")
     return 0
@@ -330,12 +337,12 @@ def study(
 def _progress(name: str) -> Iterator[Callable[[float], Any]]:
     """Shows a progress bar if standard error is a terminal, else writes a line after each tenth of the work."""
     if not sys.stderr.isatty():
-        shown = 0
+        shown_tenths = 0
 
         def line(fraction: float) -> None:
-            nonlocal shown
-            if (tenths := int(10 * fraction + 1e-9)) > shown:
-                shown = tenths
+            nonlocal shown_tenths
+            if (tenths := int(10 * fraction + 1e-9)) > shown_tenths:
+                shown_tenths = tenths
                 tell(f"{name}: {100 * fraction:.0f} %")
 
         yield line

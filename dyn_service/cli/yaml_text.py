@@ -15,11 +15,7 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def parsed(text: str, name: str) -> Any:
-    """Returns the value of a YAML text; `name` is the argument, for errors.
-
-    Raises:
-        UsageError: The text is not valid YAML.
-    """
+    """Returns the value of a YAML text, or raises `UsageError`; `name` is the argument, for the error."""
     try:
         return parse_document(text, name).value
     except ConfigurationError as error:
@@ -44,27 +40,29 @@ def edited(text: str, file: str, values: Mapping[Place, Any]) -> str:
     Raises:
         ConfigurationError: A value cannot be changed alone, because it is merged or has an alias.
     """
-    wanted, root, spans = parse_document(text, file).value, yaml.compose(text, Loader=yaml.SafeLoader), []
+    new_value, root, spans = parse_document(text, file).value, yaml.compose(text, Loader=yaml.SafeLoader), []
     for place, value in values.items():
-        node, table = root, wanted
+        node, table = root, new_value
         for k, step in enumerate(place):
             table = table[place[k - 1]] if k else table
-            node = {key.value: below for key, below in getattr(node, "value", ())}.get(step)
+            node = {key.value: child for key, child in getattr(node, "value", ())}.get(step)
         table[place[-1]] = value
         spans += list(_spans(node, value))
-    made = text
-    for begin, end, written in sorted(spans, reverse=True):
-        made = made[:begin] + written + made[end:]
-    if parse_document(made, file).value != wanted:
+    new_text = text
+    # from the end, so that the positions before it stay valid
+    for begin, end, replacement in sorted(spans, reverse=True):
+        new_text = new_text[:begin] + replacement + new_text[end:]
+    # merge keys and aliases repeat values of other places, which the positions do not show
+    if parse_document(new_text, file).value != new_value:
         names = ", ".join(map(dotted, values))
         raise ConfigurationError(f"{names}: cannot be changed in place: edit the file by hand", file=file)
-    return made
+    return new_text
 
 
 def _spans(node: Any, value: Any) -> Iterator[tuple[int, int, str]]:
     """Yields start, end and replacement of the value's parts in the text; nothing if the value is not there."""
     if isinstance(node, yaml.SequenceNode) and isinstance(value, list) and len(value) == len(node.value):
-        for below, item in zip(node.value, value, strict=True):
-            yield from _spans(below, item)
+        for item_node, item in zip(node.value, value, strict=True):
+            yield from _spans(item_node, item)
     elif isinstance(node, yaml.ScalarNode) or getattr(node, "flow_style", False):
         yield node.start_mark.index, node.end_mark.index, flow(value)

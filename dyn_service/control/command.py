@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isfinite
 from typing import Literal, get_args
 
 import numpy as np
@@ -64,7 +65,10 @@ def interface_values(command: JointCommand) -> Array:
 
 def not_finite(command: JointCommand) -> str:
     """The first interface whose numbers are not all finite, or an empty string."""
-    return next((kind for kind in INTERFACES if not np.isfinite(getattr(command, kind)).all()), "")
+    for kind in INTERFACES:
+        if not all(map(isfinite, getattr(command, kind))):
+            return kind
+    return ""
 
 
 def sizes_fit(command: JointCommand, n: int) -> bool:
@@ -76,11 +80,20 @@ def sizes_fit(command: JointCommand, n: int) -> bool:
 
 def size_summary(command: JointCommand) -> str:
     """The number of values of each kind, for messages."""
-    others = ((len(command.position), "positions"), (len(command.velocity), "velocities"))
-    return ", ".join([f"{len(command.effort)} efforts", *(f"{size} {what}" for size, what in others if size)])
+    optional = ((len(command.position), "positions"), (len(command.velocity), "velocities"))
+    return ", ".join([f"{len(command.effort)} efforts", *(f"{size} {noun}" for size, noun in optional if size)])
+
+
+JointOrder = list[int] | slice
+
+
+def joint_order(command_names: tuple[str, ...], names: tuple[str, ...]) -> JointOrder | None:
+    """Returns the index that sorts a command's values by the robot's joints; None if their names differ."""
+    if command_names == names:
+        return slice(None)
+    return _permutation(tuple(command_names), names)
 
 
 @lru_cache(maxsize=16)
-def joint_order(given: tuple[str, ...], names: tuple[str, ...]) -> list[int] | None:
-    """Index in the command of each joint of the robot; None if the command's names differ from the robot's."""
-    return [given.index(name) for name in names] if sorted(given) == sorted(names) else None
+def _permutation(command_names: tuple[str, ...], names: tuple[str, ...]) -> list[int] | None:
+    return [command_names.index(name) for name in names] if sorted(command_names) == sorted(names) else None

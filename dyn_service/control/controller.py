@@ -26,7 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from dyn_service.api.queries import Array
+from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.command import Command, Interface
 from dyn_service.control.law import Law, RobotState, checked_command, reset_law
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
@@ -37,7 +37,7 @@ from dyn_service.messages.control_msgs import JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import GoalStatus, JointCommand, PlantState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.messages.trajectory_msgs import JointTrajectoryPoint
-from dyn_service.model.configuration import Configuration
+from dyn_service.model.configuration import Configuration, Limits
 
 TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
 """(q0, v0) -> the reference motion from that state."""
@@ -50,9 +50,63 @@ HOLD_S = 1.0
 """Time in which a plant that moves when it is armed returns to its position then, if that is to be held."""
 
 
-def hold_maker(on: Configuration) -> TrajectoryMaker:
+def hold_maker(configuration: Configuration) -> TrajectoryMaker:
     """Returns the motion that holds the first position; a moving plant returns to it within `HOLD_S`."""
-    return lambda q, v: PointToPoint(q, v, q[None], HOLD_S, 0.0, on)
+    return lambda q, v: PointToPoint(q, v, q[None], HOLD_S, 0.0, configuration)
+
+
+@dataclass(frozen=True, eq=False)
+class IndependentJoints:
+    """The joints of a robot with closed loops that a reference moves; the loops move the others.
+
+    configuration: these joints. in_q, in_v: their entries. rest: (nq,) a closed position.
+    """
+
+    configuration: Configuration
+    in_q: list[int]
+    in_v: list[int]
+    rest: Array
+
+    @classmethod
+    def of(cls, model: RobotQueries) -> IndependentJoints | None:
+        """Returns those of a robot; None if it has no loops.
+
+        Raises:
+            FailedPreconditionError: The loops do not close near the middle of the limits, or leave a part of a joint
+                with several degrees of freedom independent.
+        """
+        if not model.description.loop_joints:
+            return None
+        rest = model.assemble(model.limits.middle(otherwise=model.configuration.neutral))
+        selection = model.independent_motion(rest, np.zeros(model.nv)).selection
+        entries = np.argmax(selection, axis=-1).tolist()
+        names = [model.configuration.velocity_joints[k] for k in entries]
+        configuration, in_q, in_v = model.configuration.chosen(list(dict.fromkeys(names)))
+        dependent = [model.configuration.velocity_joints[k] for k in in_v if k not in entries]
+        if dependent:
+            raise FailedPreconditionError(
+                f"the loops of robot '{model.name}' leave parts of joint '{dependent[0]}' independent: a controller "
+                "needs whole joints"
+            )
+        return cls(configuration, in_q, in_v, rest)
+
+    def maker(self, make: TrajectoryMaker) -> TrajectoryMaker:
+        """Returns the function that begins a motion of these joints at a state of all."""
+        return lambda q, v: make(q[self.in_q], v[self.in_v])
+
+    def limits(self, limits: Limits) -> Limits:
+        """Returns the limits of these joints."""
+        by_entry = {name: getattr(limits, name) for name in ("velocity", "effort", "acceleration", "jerk")}
+        numbers = {name: x[self.in_v] if np.ndim(x) else x for name, x in by_entry.items()}
+        return Limits(limits.lower[self.in_q], limits.upper[self.in_q], **numbers)
+
+    def complete(self, reference: Reference, q: Array, v: Array) -> Reference:
+        """Returns a reference of all joints: of the others their measured motion, so that they have no error."""
+        lead = reference.q.shape[:-1]
+        q, v = (np.broadcast_to(x, (*lead, len(x))).copy() for x in (q, v))
+        a = np.zeros_like(v)
+        q[..., self.in_q], v[..., self.in_v], a[..., self.in_v] = reference
+        return Reference(q, v, a)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +134,12 @@ class Tracking:
 
     def add(self, error: Array) -> None:
         """Adds one error (nv,)."""
+        # Squares by entry and not the errors: a run of hours keeps no more than nv numbers.
         square = error * error
+        # The number of entries is known with the first error only.
         self.squares = square if self.count == 0 else self.squares + square
         self.count += 1
-        self.worst = max(self.worst, float(square.max()))
+        self.worst = max(self.worst, *square.tolist())
 
     @property
     def rms(self) -> float:
@@ -101,8 +157,8 @@ class ReferenceTracker:
     """When a command is due, when the reference began, and the delay of commands.
 
     configuration: the joints in the model's order. fingerprint: of the model. make: begins a reference at a state.
-    rate_hz: commands per second. engaged: whether the plant follows this controller's reference. fresh: whether the law
-    is reset before its next update.
+    rate_hz: commands per second. independent: the joints that `make` moves; None: all. engaged: whether the plant
+    follows this controller's reference. fresh: whether the law is reset before its next update.
     """
 
     configuration: Configuration
@@ -110,6 +166,7 @@ class ReferenceTracker:
     make: TrajectoryMaker
     rate_hz: float
     delay_compensation: bool = True
+    independent: IndependentJoints | None = None
     tracking: Tracking = field(default_factory=Tracking)
     skipped: int = 0
     restarts: int = 0
@@ -124,7 +181,7 @@ class ReferenceTracker:
         self._order: tuple[list[int], list[int]] | None = None
         self.fresh = True
         self._updated_s: float | None = None
-        self._heard_s = 0.0
+        self._impulse_until_s = 0.0
         self._impulse = np.zeros(self.configuration.nv)  # of the efforts since the last update
         self._stamps: list[float] = []
 
@@ -139,9 +196,8 @@ class ReferenceTracker:
         if self._stamps and state.stamp < self._stamps[-1]:  # the plant was restarted
             self._stamps.clear()
         self._stamps.append(state.stamp)
-        rate_hz = (
-            1.0 / max(1e-9, float(np.median(np.diff(self._stamps)))) if len(self._stamps) == LOOKS else self.rate_hz
-        )
+        is_measured = len(self._stamps) == LOOKS
+        rate_hz = 1.0 / max(1e-9, float(np.median(np.diff(self._stamps)))) if is_measured else self.rate_hz
         times = rate_hz / self.rate_hz
         if round(times) >= 1 and abs(times - round(times)) <= 0.02 * times:
             return ""
@@ -166,7 +222,8 @@ class ReferenceTracker:
         """
         if state.session != self.session:
             self._new_plant(state)
-        self._hear(state, self.measured(state)[2])
+        self._add_impulse(state)
+        # A stamp is a count times a step: its rounding must not put a punctual state into the period before.
         period = math.floor(state.stamp * self.rate_hz + 1e-6)
         if period <= self._period:
             return False
@@ -175,53 +232,52 @@ class ReferenceTracker:
         self._period = period
         return True
 
-    def _hear(self, state: PlantState, effort: Array) -> None:
-        """Adds the impulse of the effort (nv,) that acted until this state."""
-        self._impulse = self._impulse + (state.stamp - self._heard_s) * effort
-        self._heard_s = state.stamp
+    def _add_impulse(self, state: PlantState) -> None:
+        """Adds the impulse of the effort that acted until this state."""
+        if state.stamp != self._impulse_until_s:
+            effort = np.array(state.effort)
+            effort = effort if self._order is None else effort[self._order[1]]
+            # Over all states, not only those that are due: an observer needs the mean effort between two updates.
+            self._impulse = self._impulse + (state.stamp - self._impulse_until_s) * effort
+            self._impulse_until_s = state.stamp
 
     def moment(self, state: PlantState) -> Moment:
         """Returns the law's input at this state; begins the reference again if the plant was not under command."""
-        at = self.configuration
+        configuration = self.configuration
+        self._add_impulse(state)  # adds nothing after `due` of the same state
         q, v, effort = self.measured(state)
-        self._hear(state, effort)  # adds nothing after `due` of the same state
         if state.mode != ACTIVE or self.trajectory is None:
             self.restarts += self.engaged
             self.engaged = False
             self.fresh = True
+            # Again at each state while the brakes hold the robot, so that the motion begins where they let it go.
             self.begin(self.make(q, v), state.stamp)
         trajectory = self.trajectory
         assert trajectory is not None  # begun above, or before
         time = state.stamp - self.begin_s
         if state.mode == ACTIVE and self.engaged:
             self._delays.append(state.command_delay)
+        # The median, because one late command must not move the prediction.
         delay = sorted(self._delays)[len(self._delays) // 2] if self._delays else 0.5 / self.rate_hz
         horizon = delay + 0.5 / self.rate_hz if self.delay_compensation else 0.0
         reference = trajectory.sample(np.array([time, time + horizon]))
-        error = at.error(q, reference.q[0])
+        if self.independent is not None:
+            reference = self.independent.complete(reference, q, v)
+        error = configuration.error(q, reference.q[0])
         if state.mode == ACTIVE:
             self.engaged = True
-            self.tracking.add(error)
+            self.tracking.add(error if self.independent is None else error[self.independent.in_v])
+        # Accelerations are not measured: over the horizon the robot is assumed to accelerate as its reference does.
         mean = 0.5 * (reference.a[0] + reference.a[1])
         dt = 1.0 / self.rate_hz
         if self._updated_s is not None and not self.fresh and state.stamp > self._updated_s:
             dt = state.stamp - self._updated_s
             effort = self._impulse / dt
-        here = RobotState(state.stamp, q, v, effort)
-        predicted = RobotState(
-            state.stamp + horizon,
-            at.integrate(q, horizon * v + (0.5 * horizon * horizon) * mean),
-            v + horizon * mean,
-            effort,
-            here,
-        )
-        return Moment(
-            state=predicted if self.delay_compensation else here,
-            reference=Reference(reference.q[1], reference.v[1], reference.a[1]),
-            dt=dt,
-            error=error,
-            horizon_s=horizon,
-        )
+        measured_state = RobotState(state.stamp, q, v, effort)
+        q_mid = configuration.integrate(q, horizon * v + (0.5 * horizon * horizon) * mean)
+        predicted = RobotState(state.stamp + horizon, q_mid, v + horizon * mean, effort, measured_state)
+        law_state = predicted if self.delay_compensation else measured_state
+        return Moment(law_state, Reference(*(x[1] for x in reference)), dt, error, horizon)
 
     def answer(self, law: Law, moment: Moment) -> Command:
         """Returns the law's command; resets the law first if the plant was not under command.
@@ -237,12 +293,14 @@ class ReferenceTracker:
             reset_law(law, moment.state.measured)
         command = checked_command(law, moment.state, moment.reference, moment.dt, self.configuration.velocity_names)
         self.fresh = False
+        # Only after an answer: the impulse of an update whose answer was lost counts for the next one.
         self._updated_s = moment.state.measured.t
-        self._impulse = np.zeros_like(self._impulse)
-        chosen = law.motion()
-        if chosen is not None and chosen[0] is not self.trajectory:
-            self.begin(*chosen)
+        self._impulse = np.zeros(self.configuration.nv)
+        new_motion = law.motion()
+        if new_motion is not None and new_motion[0] is not self.trajectory:
+            self.begin(*new_motion)
         if law.interface == "position" and command.velocity is not None and self.delay_compensation:
+            # The law answers for the middle of the command's time, a drive starts at its beginning.
             begins = command.value - (0.5 / self.rate_hz) * command.velocity
             return Command(begins, command.velocity, command.effort)
         return command
@@ -260,23 +318,22 @@ class ReferenceTracker:
         return q[in_q], v[in_v], effort[in_v]
 
     def _new_plant(self, state: PlantState) -> None:
-        at = self.configuration
+        configuration = self.configuration
         if state.fingerprint != self.fingerprint:
-            raise FailedPreconditionError(
-                f"the plant's robot has fingerprint {state.fingerprint}, the server's {self.fingerprint}: both must be "
-                "the same model"
-            )
-        of = dict(zip(at.velocity_names, at.velocity_joints, strict=True))
-        joints = list(dict.fromkeys(of.get(name, "") for name in state.name))  # in the plant's order
-        if sorted(joints) != sorted(at.names) or at.chosen(joints)[0].velocity_names != state.name:
-            raise FailedPreconditionError(
-                f"the plant's joints are {', '.join(state.name)}, the server's {', '.join(at.velocity_names)}"
-            )
-        plant, _, _ = at.chosen(joints)
-        _, in_q, in_v = plant.chosen(at.names)
-        self._order = None if plant.names == at.names else (in_q, in_v)
-        self._heard_s = state.stamp
-        self._impulse = np.zeros(at.nv)
+            names = f"fingerprint {state.fingerprint}, the server's {self.fingerprint}"
+            raise FailedPreconditionError(f"the plant's robot has {names}: both must be the same model")
+        joint_of_entry = dict(zip(configuration.velocity_names, configuration.velocity_joints, strict=True))
+        joints = list(dict.fromkeys(joint_of_entry.get(name, "") for name in state.name))  # in the plant's order
+        # A plant may order its joints differently, but not leave out or separate entries of one joint.
+        are_known = sorted(joints) == sorted(configuration.names)
+        if not are_known or configuration.chosen(joints)[0].velocity_names != state.name:
+            names = ", ".join(configuration.velocity_names)
+            raise FailedPreconditionError(f"the plant's joints are {', '.join(state.name)}, the server's {names}")
+        plant, _, _ = configuration.chosen(joints)
+        _, in_q, in_v = plant.chosen(configuration.names)
+        self._order = None if plant.names == configuration.names else (in_q, in_v)
+        self._impulse_until_s = state.stamp
+        self._impulse = np.zeros(configuration.nv)
         self.session = state.session
         self.trajectory = None
         self.restarts += self.engaged
@@ -287,7 +344,7 @@ class ReferenceTracker:
 
 State = Literal["waiting", "following", "succeeded", "aborted", "preempted", "canceled", "refused"]
 
-_IN_ROS: dict[State, str] = {
+_ROS_STATES: dict[State, str] = {
     "waiting": "accepted",
     "following": "executing",
     "succeeded": "succeeded",
@@ -300,8 +357,8 @@ _IN_ROS: dict[State, str] = {
 
 
 def goal_status(stamp_s: float, number: int, state: State, reason: str, error_code: int) -> GoalStatus:
-    """Returns the status message of a goal. number: 0 if it was refused."""
-    return GoalStatus(Header(Time.from_seconds(stamp_s)), number, _IN_ROS[state], error_code, reason)
+    """Returns the status message of a goal. stamp_s: s, the plant's time. number: 0 if it was refused."""
+    return GoalStatus(Header(Time.from_seconds(stamp_s)), number, _ROS_STATES[state], error_code, reason)
 
 
 def controller_state(
@@ -310,17 +367,18 @@ def controller_state(
     """Returns the state message of a controller that follows a motion. output: the command that answers `state`.
     Positions are empty if a joint has several degrees of freedom; their error is not.
     """
-    on, elapsed_s = following.configuration, state.stamp - following.begin_s
+    configuration, elapsed_s = following.configuration, state.stamp - following.begin_s
     q, v, effort = following.measured(state)
     assert following.trajectory is not None  # begun before a state was answered
     now = following.trajectory.sample(elapsed_s)
-    plain = on.nq == on.nv
+    now = now if following.independent is None else following.independent.complete(now, q, v)
+    plain = configuration.nq == configuration.nv
     return JointTrajectoryControllerState(
         Header(Time.from_seconds(state.stamp)),
-        list(on.velocity_names),
+        list(configuration.velocity_names),
         reference=_point(now.q if plain else None, now.v, now.a, since_s=elapsed_s),
         feedback=_point(q if plain else None, v, effort=effort),
-        error=_point(on.error(q, now.q), now.v - v),
+        error=_point(configuration.error(q, now.q), now.v - v),
         output=JointTrajectoryPoint(output.position, output.velocity, [], output.effort),
     )
 
@@ -328,7 +386,7 @@ def controller_state(
 def _point(
     q: Array | None, v: Array, a: Array | None = None, effort: Array | None = None, since_s: float = 0.0
 ) -> JointTrajectoryPoint:
-    position, velocity, acceleration, efforts = ([] if each is None else each.tolist() for each in (q, v, a, effort))
+    position, velocity, acceleration, efforts = ([] if x is None else x.tolist() for x in (q, v, a, effort))
     return JointTrajectoryPoint(position, velocity, acceleration, efforts, Duration.from_seconds(since_s))
 
 
@@ -350,7 +408,7 @@ class Arming:
 
     def __post_init__(self) -> None:
         self._armed = (-1, -1)
-        self._went_on = False  # whether a command followed the one that armed the plant
+        self._sent_second_command = False  # whether a command followed the one that armed the plant
 
     def may_command(self, state: PlantState) -> bool:
         """Whether the controller may answer this state: the plant is slow enough to be armed, or armed by it.
@@ -360,30 +418,24 @@ class Arming:
                 may not arm it again.
         """
         if self.interface not in state.interfaces:
-            raise FailedPreconditionError(
-                f"the controller commands by {self.interface}, the plant is commanded by {', '.join(state.interfaces)}"
-            )
+            interfaces = f"the plant is commanded by {', '.join(state.interfaces)}"
+            raise FailedPreconditionError(f"the controller commands by {self.interface}, {interfaces}")
         arm = state.mode not in RUNNING
         session, epoch = self._armed
+        # A stop under another controller's command does not prevent this one from arming.
         under_us = session == state.session and epoch != state.epoch
         if state.mode == STOPPED and under_us and not self.rearm:
-            alone = state.cause == "missed" and not self._went_on
+            only_one_command = state.cause == "missed" and not self._sent_second_command
             hint = " (the second command was late: set the plant's control_rate_hz to the controller's rate)"
             why = f"{state.cause}: {state.reason}" if state.reason else state.cause
-            raise FailedPreconditionError(
-                f"the plant stopped ({why}) at {state.since:g} s, {REARM_OFF}: restart the controller"
-                f"{hint if alone else ''}"
-            )
+            text = f"the plant stopped ({why}) at {state.since:g} s, {REARM_OFF}: restart the controller"
+            raise FailedPreconditionError(f"{text}{hint if only_one_command else ''}")
         if arm and session not in (-1, state.session) and not self.rearm:
-            raise FailedPreconditionError(
-                f"the plant was restarted under this controller, {REARM_OFF}: restart the controller"
-            )
+            raise FailedPreconditionError(f"the plant was restarted, {REARM_OFF}: restart the controller")
         new_session = session != state.session and state.cause != "start"
         if arm and new_session and self.restarted and not self.rearm:
-            raise FailedPreconditionError(
-                f"the plant is {state.mode} ({state.cause}), {REARM_OFF}: a controller that the launcher has "
-                "restarted does not arm it"
-            )
+            rule = "a controller that the launcher has restarted does not arm it"
+            raise FailedPreconditionError(f"the plant is {state.mode} ({state.cause}), {REARM_OFF}: {rule}")
         return state.armable if arm else self._armed == (state.session, state.epoch)
 
     def command(self, state: PlantState, command: Command) -> JointCommand:
@@ -391,7 +443,8 @@ class Arming:
         arm = state.mode not in RUNNING
         if arm:
             self._armed = (state.session, state.epoch)
-        self._went_on = not arm
+        # A plant that stops right after the arming command expects commands at another rate, see `may_command`.
+        self._sent_second_command = not arm
         return self._answer(state, command, arm=arm)
 
     def release(self, state: PlantState | None) -> JointCommand | None:
@@ -403,7 +456,7 @@ class Arming:
     def _answer(self, state: PlantState, command: Command, *, arm: bool = False, release: bool = False) -> JointCommand:
         value: list[float] = command.value.tolist()
         effort = [0.0] * len(value) if command.effort is None else command.effort.tolist()
-        goes_on = [] if command.velocity is None else command.velocity.tolist()
+        velocity = [] if command.velocity is None else command.velocity.tolist()
         return JointCommand(
             state.session,
             state.seq,
@@ -416,7 +469,7 @@ class Arming:
             release,
             self.interface,
             value if self.interface == "position" else [],
-            {"effort": [], "position": goes_on, "velocity": value}[self.interface],
+            {"effort": [], "position": velocity, "velocity": value}[self.interface],
         )
 
 
@@ -449,9 +502,8 @@ class Commander:
             FailedPreconditionError: The new law has another interface.
         """
         if law.interface != self.law.interface:
-            raise FailedPreconditionError(
-                f"the controller commands by {self.law.interface}: restart it to change the interface"
-            )
-        before, self.law = self.law, self.law.exchanged(law)
-        if self.law is not before:
+            text = f"the controller commands by {self.law.interface}: restart it to change the interface"
+            raise FailedPreconditionError(text)
+        previous_law, self.law = self.law, self.law.exchanged(law)
+        if self.law is not previous_law:
             self.following.fresh = True

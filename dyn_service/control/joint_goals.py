@@ -47,9 +47,7 @@ MAX_POINTS_UNTIMED = 100
 _SHARES = np.linspace(0.0, 1.0, 17)
 """Shares of a piece's time at which it is compared with the limits."""
 _HAIR = (1.0, 1.0 - 1e-6)
-"""Shares of the acceleration limit: where the optimum just reaches the limit, ruckig may fail by rounding, and succeeds
-slightly below it.
-"""
+"""Shares of the acceleration limit: at the limit itself ruckig may fail by rounding, and succeeds slightly below it."""
 _ROUNDING = 1e-9
 """Relative excess over a limit that is accepted as rounding; also the duration, s, below which a motion is empty."""
 
@@ -87,50 +85,51 @@ class Points:
     acceleration: Array | None
     begin: Array | None = None
 
-    def starting_at(self, start: Reference, near: Array | float, names: Sequence[str]) -> Points:
+    def starting_at(self, start: Reference, tolerance: Array | float, names: Sequence[str]) -> Points:
         """Returns the points with omitted joints at the reference's position.
 
         Raises:
             GoalError: The goal begins at another position.
         """
         if self.begin is not None:
-            off = np.abs(self.begin - start.q)
-            beyond = np.flatnonzero(off > near)
-            if beyond.size:
-                k = int(beyond[0])
-                raise GoalError(
-                    f"points[0], at time 0, is {off[k]:.3g} from the reference of joint '{names[k]}', the path "
-                    f"tolerance is {np.broadcast_to(near, off.shape)[k]:.3g}"
-                )
+            offsets = np.abs(self.begin - start.q)
+            violations = np.flatnonzero(offsets > tolerance)
+            if violations.size:
+                k = int(violations[0])
+                offset = f"{offsets[k]:.3g} from the reference of joint '{names[k]}'"
+                limit = np.broadcast_to(tolerance, offsets.shape)[k]
+                raise GoalError(f"points[0], at time 0, is {offset}, the path tolerance is {limit:.3g}")
         return replace(self, position=np.where(np.isnan(self.position), start.q, self.position))
 
 
 def plan(
     goal: JointTrajectory,
     start: Reference,
-    on: Configuration,
+    configuration: Configuration,
     limits: MotionLimits,
     *,
-    near: Array | float = np.inf,
+    start_tolerance: Array | float = np.inf,
     partial: bool = False,
 ) -> Piecewise:
     """Plans the motion of the goal, whose joints are the robot's, in any order.
 
-    start: the reference's position, velocity and acceleration, (n,) each. near: (n,) rad | m, or one number; largest
-    distance of a first point at time 0 from the start. partial: whether joints may be left out, which then do not move.
+    start: the reference's position, velocity and acceleration, (n,) each. start_tolerance: (n,) rad | m, or one
+    number; largest distance of a first point at time 0 from the start. partial: whether joints may be left out, which
+    then do not move.
 
     Raises:
         GoalError: The goal is invalid, or leaves the limits.
         MissingLibraryError: SciPy, or for a goal without times ruckig, is not installed.
     """
-    points = read(goal, on, partial=partial).starting_at(start, near, on.names)
+    points = read(goal, configuration, partial=partial).starting_at(start, start_tolerance, configuration.names)
+    # An overflow is reported by `_within`, as a motion that is not finite.
     with np.errstate(invalid="ignore", over="ignore"):
         motion = _optimal(points, start, limits) if points.time is None else _timed(points, start)
-    _within(motion, on.names, limits)
+    _within(motion, configuration.names, limits)
     return motion
 
 
-def read(goal: JointTrajectory, on: Configuration, *, partial: bool = False) -> Points:
+def read(goal: JointTrajectory, configuration: Configuration, *, partial: bool = False) -> Points:
     """Returns the goal's points in the order of the robot's joints. partial: whether joints may be left out.
 
     Raises:
@@ -138,34 +137,33 @@ def read(goal: JointTrajectory, on: Configuration, *, partial: bool = False) -> 
             one that is not finite, or the times do not increase.
     """
     names = list(goal.joint_names)
-    some = partial and names and set(names) <= set(on.names) and len(set(names)) == len(names)
-    if not some and sorted(names) != sorted(on.names):
-        raise GoalJointsError(
-            f"a goal's joints must be {'some of ' if partial else ''}the robot's, {', '.join(on.names)}; found "
-            f"{', '.join(names) or 'none'}"
-        )
+    is_partial = partial and names and set(names) <= set(configuration.names) and len(set(names)) == len(names)
+    if not is_partial and sorted(names) != sorted(configuration.names):
+        form = f"{'some of ' if partial else ''}the robot's, {', '.join(configuration.names)}"
+        raise GoalJointsError(f"a goal's joints must be {form}; found {', '.join(names) or 'none'}")
     if not goal.points:
         raise GoalError("a goal must have points, found none")
     if len(goal.points) > MAX_POINTS:
         raise GoalError(f"a goal must have at most {MAX_POINTS} points, found {len(goal.points)}")
-    where = [on.names.index(name) for name in names]
+    columns = [configuration.names.index(name) for name in names]
     rows: dict[str, Array | None] = {}
-    for what in ("positions", "velocities", "accelerations"):
-        given = [list(getattr(point, what)) for point in goal.points]
-        sizes = {len(row) for row in given}
-        if sizes == {0} and what != "positions":
-            rows[what] = None
+    for quantity in ("positions", "velocities", "accelerations"):
+        point_rows = [list(getattr(point, quantity)) for point in goal.points]
+        sizes = {len(row) for row in point_rows}
+        if sizes == {0} and quantity != "positions":
+            rows[quantity] = None
             continue
-        wrong = next((k for k, row in enumerate(given) if len(row) != len(names)), None)
+        wrong = next((k for k, row in enumerate(point_rows) if len(row) != len(names)), None)
         if wrong is not None:
-            raise GoalError(f"points[{wrong}].{what} must be {len(names)} numbers, found {len(given[wrong])}")
-        table = np.array(given, dtype=np.float64)
+            raise GoalError(f"points[{wrong}].{quantity} must be {len(names)} numbers, found {len(point_rows[wrong])}")
+        table = np.array(point_rows, dtype=np.float64)
         if not np.isfinite(table).all():
             bad = int(np.flatnonzero(~np.isfinite(table).all(axis=1))[0])
-            raise GoalError(f"points[{bad}].{what} must be finite numbers")
-        whole = np.full((len(given), on.nq), np.nan if what == "positions" else 0.0)
-        whole[:, where] = table
-        rows[what] = whole
+            raise GoalError(f"points[{bad}].{quantity} must be finite numbers")
+        # NaN means the reference's position, which is known when the goal begins.
+        whole = np.full((len(point_rows), configuration.nq), np.nan if quantity == "positions" else 0.0)
+        whole[:, columns] = table
+        rows[quantity] = whole
     position, velocity, acceleration = rows["positions"], rows["velocities"], rows["accelerations"]
     assert position is not None  # or refused above
     if acceleration is not None and velocity is None:
@@ -175,24 +173,22 @@ def read(goal: JointTrajectory, on: Configuration, *, partial: bool = False) -> 
     if not has_times(goal):
         time = None
         if len(goal.points) > MAX_POINTS_UNTIMED:
-            raise GoalError(
-                f"a goal without times must have at most {MAX_POINTS_UNTIMED} points, found {len(goal.points)}"
-            )
+            raise GoalError(f"a goal without times has at most {MAX_POINTS_UNTIMED} points, found {len(goal.points)}")
     elif time[0] < 0.0 or (np.diff(time) <= 0.0).any():
         raise GoalError(f"times of points must grow from 0 or above, or all be 0, found {_times(time)} s")
     if velocity is not None and velocity[-1].any():
         raise GoalError("the last point's velocities must be 0: the motion ends there")
     if time is None or time[0] > 0.0:
         return Points(time, position, velocity, acceleration)
-    velocity, acceleration = (None if each is None else each[1:] for each in (velocity, acceleration))
+    velocity, acceleration = (None if table is None else table[1:] for table in (velocity, acceleration))
     return Points(time[1:], position[1:], velocity, acceleration, position[0])
 
 
 def _times(time: Array) -> str:
     """The first times that do not increase, with their neighbours; or all, if there are at most 6."""
     wrong = int(np.argmax(np.diff(time, prepend=-0.0) <= 0.0))
-    chosen = time if time.size <= 6 else time[max(0, wrong - 1) : wrong + 2]
-    return ", ".join(f"{t:g}" for t in chosen)
+    shown_times = time if time.size <= 6 else time[max(0, wrong - 1) : wrong + 2]
+    return ", ".join(f"{time_s:g}" for time_s in shown_times)
 
 
 def _timed(points: Points, start: Reference) -> Piecewise:
@@ -224,32 +220,30 @@ def _timed(points: Points, start: Reference) -> Piecewise:
 def _optimal(points: Points, start: Reference, limits: MotionLimits) -> Piecewise:
     ruckig = library()
     n = start.q.size
-    begun, knots, parts = 0.0, [np.zeros(1)], []
-    here = start
-    for k, there in enumerate(points.position):
-        asked = ruckig.InputParameter(n)
-        asked.current_position, asked.current_velocity, asked.current_acceleration = (x.tolist() for x in here)
-        asked.target_position = there.tolist()
-        asked.target_velocity = [0.0] * n if points.velocity is None else points.velocity[k].tolist()
-        asked.max_velocity, asked.max_jerk = limits.velocity.tolist(), limits.jerk.tolist()
+    begin_s, knots, parts = 0.0, [np.zeros(1)], []
+    begin = start
+    for k, target in enumerate(points.position):
+        problem = ruckig.InputParameter(n)
+        problem.current_position, problem.current_velocity, problem.current_acceleration = (x.tolist() for x in begin)
+        problem.target_position = target.tolist()
+        problem.target_velocity = [0.0] * n if points.velocity is None else points.velocity[k].tolist()
+        problem.max_velocity, problem.max_jerk = limits.velocity.tolist(), limits.jerk.tolist()
         for share in _HAIR:
-            asked.max_acceleration = (share * limits.acceleration).tolist()
-            found = ruckig.Trajectory(n)
+            problem.max_acceleration = (share * limits.acceleration).tolist()
+            trajectory = ruckig.Trajectory(n)
             with contextlib.suppress(ruckig.RuckigError):
-                ruckig.Ruckig(n).calculate(asked, found)
+                ruckig.Ruckig(n).calculate(problem, trajectory)
                 break
         else:
-            raise GoalError(
-                f"points[{k}] cannot be reached from the previous point within the limits of velocity, acceleration "
-                "and jerk"
-            )
-        if found.duration <= _ROUNDING:  # already there
+            raise GoalError(f"points[{k}] cannot be reached within the limits of velocity, acceleration and jerk")
+        if trajectory.duration <= _ROUNDING:  # already there
             continue
-        times, cubics = _cubics(found)
-        knots.append(begun + times[1:])
+        times, cubics = _cubics(trajectory)
+        knots.append(begin_s + times[1:])
         parts.append(cubics)
-        begun += found.duration
-        here = Reference(there, np.array(asked.target_velocity), np.zeros(n))
+        # Ruckig knows states, not paths: each point is a problem of its own, which begins where the last one ended.
+        begin_s += trajectory.duration
+        begin = Reference(target, np.array(problem.target_velocity), np.zeros(n))
     if not parts:
         return Piecewise(np.array([0.0, _ROUNDING]), np.concatenate([[start.q], np.zeros((5, n))])[None])
     return Piecewise(np.concatenate(knots), np.concatenate(parts))
@@ -265,15 +259,16 @@ def has_times(goal: JointTrajectory) -> bool:
     return any(point.time_from_start.seconds() for point in goal.points)
 
 
-def _cubics(found: Any) -> tuple[Array, Array]:
+def _cubics(trajectory: Any) -> tuple[Array, Array]:
     """Times (k + 1,) s at which a jerk changes, and the coefficients (k, 6, n) of the pieces between them."""
-    changes = {0.0, found.duration}
-    for profile in found.profiles[0]:
+    changes = {0.0, trajectory.duration}
+    for profile in trajectory.profiles[0]:
         phases = [*profile.brake.t, *profile.t, *profile.accel.t]
         changes.update(np.cumsum(phases).tolist())
-    times = np.array(sorted(t for t in changes if 0.0 <= t <= found.duration))
+    times = np.array(sorted(t for t in changes if 0.0 <= t <= trajectory.duration))
     times = times[np.concatenate([[True], np.diff(times) > 1e-9])]  # times equal up to rounding are one change
-    states = [np.array(found.at_time(t)) for t in times]
+    # Between two changes the jerk is constant, so that their states determine the cubic.
+    states = [np.array(trajectory.at_time(t)) for t in times]
     parts = []
     for k, (q, v, a) in enumerate(states[:-1]):
         h = times[k + 1] - times[k]
@@ -290,21 +285,23 @@ def _within(motion: Piecewise, names: Sequence[str], limits: MotionLimits) -> No
     if not all(np.isfinite(value).all() for value in (q, v, a)):
         raise GoalError("its points are too far apart for their times: the motion would not be finite")
     room = _ROUNDING * (1.0 + np.abs(q))
-    for what, unit, value, low, high in (
+    for quantity, unit, value, low, high in (
         ("position", "", q, limits.lower - room, limits.upper + room),
         ("velocity", "/s", v, -limits.velocity * (1.0 + _ROUNDING), limits.velocity * (1.0 + _ROUNDING)),
     ):
-        beyond = (value < low) | (value > high)
-        if beyond.any():
-            row, k = (int(x) for x in np.argwhere(beyond)[0])
+        violations = (value < low) | (value > high)
+        if violations.any():
+            row, k = (int(x) for x in np.argwhere(violations)[0])
             raise GoalError(
-                f"at {times[row]:.3g} s joint '{names[k]}' would have the {what} {value[row, k]:.4g}{unit}, "
+                f"at {times[row]:.3g} s joint '{names[k]}' would have the {quantity} {value[row, k]:.4g}{unit}, "
                 f"its limits are {np.broadcast_to(low, value.shape)[row, k]:.4g} and "
                 f"{np.broadcast_to(high, value.shape)[row, k]:.4g}"
             )
 
 
-def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: Array, jerk: Array) -> MotionLimits:
+def motion_limits(
+    configuration: Configuration, limits: Limits, velocity: float, acceleration: Array, jerk: Array
+) -> MotionLimits:
     """Returns the limits of goals' motions: the robot's, with this share of its velocity limits.
 
     acceleration, jerk: (n,) per s^2 and s^3; the robot's own limits apply too.
@@ -314,11 +311,11 @@ def motion_limits(on: Configuration, of: Limits, velocity: float, acceleration: 
     """
     if not 0.0 < velocity <= 1.0:
         raise InvalidArgumentError(f"velocity_share must be above 0 and at most 1, found {velocity:g}")
-    several = [name for name, joint in zip(on.names, on.joints, strict=True) if not joint.rate_is_velocity]
-    if several:
+    joints = zip(configuration.names, configuration.joints, strict=True)
+    if several := [name for name, joint in joints if not joint.single_dof]:
         raise InvalidArgumentError(f"goals need joints with one degree of freedom: '{several[0]}' has several")
-    acceleration, jerk = np.minimum(acceleration, of.acceleration), np.minimum(jerk, of.jerk)
-    return MotionLimits(of.lower, of.upper, velocity * of.speeds, acceleration, jerk)
+    acceleration, jerk = np.minimum(acceleration, limits.acceleration), np.minimum(jerk, limits.jerk)
+    return MotionLimits(limits.lower, limits.upper, velocity * limits.speeds, acceleration, jerk)
 
 
 class JointTolerance(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -353,15 +350,16 @@ class Tolerances:
     path_velocity: Array | float = np.inf
     goal_velocity: Array | float = np.inf
 
-    def of_goal(self, said: GoalTolerances, on: Configuration) -> Tolerances:
+    def of_goal(self, overrides: GoalTolerances, configuration: Configuration) -> Tolerances:
         """Returns these tolerances with a goal's own applied.
 
         Raises:
             GoalError: The goal names an unknown joint, one twice, or a number that is not finite.
         """
-        path, path_velocity = _said("path_tolerance", said.path, on, self.path, self.path_velocity)
-        goal, goal_velocity = _said("goal_tolerance", said.goal, on, self.goal, self.goal_velocity)
-        after_s = said.time.seconds()
+        path, path_velocity = _with_overrides("path", overrides.path, configuration, self.path, self.path_velocity)
+        goal, goal_velocity = _with_overrides("goal", overrides.goal, configuration, self.goal, self.goal_velocity)
+        after_s = overrides.time.seconds()
+        # As ROS defines it: 0 is the default, and a negative time never ends.
         after_s = self.goal_time_s if after_s == 0.0 else after_s if after_s > 0.0 else np.inf
         return Tolerances(path, goal, after_s, path_velocity, goal_velocity)
 
@@ -371,34 +369,38 @@ class Tolerances:
         error, rate: (n,) from the robot to the reference. over_s: s since the goal's end; negative on the way.
         """
         under_way = over_s < 0.0
-        for unit, off, most in (
+        for unit, deviations, tolerance in (
             ("", np.abs(error), self.path if under_way else self.goal),
             ("/s", np.abs(rate), self.path_velocity if under_way else self.goal_velocity),
         ):
-            allowed = np.broadcast_to(most, off.shape)
-            if not (off <= allowed).all():  # NaN exceeds
-                k = int(np.argmax(off - np.where(np.isfinite(allowed), allowed, np.inf)))
-                where = "on the way" if under_way else f"{over_s:.3g} s after its end"
-                return f"joint '{names[k]}' is {off[k]:.3g}{unit} off {where}, the tolerance is {allowed[k]:.3g}{unit}"
+            tolerances = np.broadcast_to(tolerance, deviations.shape)
+            # Negated, so that NaN exceeds its tolerance.
+            if not (deviations <= tolerances).all():
+                k = int(np.argmax(deviations - np.where(np.isfinite(tolerances), tolerances, np.inf)))
+                phase = "on the way" if under_way else f"{over_s:.3g} s after its end"
+                size, tolerance_text = f"{deviations[k]:.3g}{unit}", f"{tolerances[k]:.3g}{unit}"
+                return f"joint '{names[k]}' is {size} off {phase}, the tolerance is {tolerance_text}"
         return ""
 
 
-def _said(
-    what: str, given: Sequence[JointTolerance], on: Configuration, position: Array, velocity: Array | float
+def _with_overrides(
+    part: str, overrides: Sequence[JointTolerance], configuration: Configuration, q: Array, v: Array | float
 ) -> tuple[Array, Array]:
-    positions, velocities = (np.broadcast_to(values, (on.nv,)).copy() for values in (position, velocity))
-    seen: set[str] = set()
-    for one in given:
-        if one.name not in on.names or one.name in seen:
-            found = f"'{one.name}'{' twice' if one.name in seen else ''}"
-            raise GoalError(f"{what}: expected joints of the robot, {', '.join(on.names)}, each once, found {found}")
-        seen.add(one.name)
-        if not np.isfinite([one.position, one.velocity]).all():
-            raise GoalError(f"{what} of '{one.name}' must be finite numbers, negative for any")
-        if one.acceleration > 0.0 or np.isnan(one.acceleration):
-            raise GoalError(f"{what} of '{one.name}': accelerations are not measured, expected 0 or less")
-        k = on.names.index(one.name)
-        for values, value in ((positions, one.position), (velocities, one.velocity)):
+    """Returns the tolerances of positions and velocities. q, v: those without overrides."""
+    positions, velocities = (np.broadcast_to(values, (configuration.nv,)).copy() for values in (q, v))
+    field_name, seen = f"{part}_tolerance", set[str]()
+    for override in overrides:
+        if override.name not in configuration.names or override.name in seen:
+            fault = f"'{override.name}'{' twice' if override.name in seen else ''}"
+            form = f"joints of the robot, {', '.join(configuration.names)}, each once"
+            raise GoalError(f"{field_name}: expected {form}, found {fault}")
+        seen.add(override.name)
+        if not np.isfinite([override.position, override.velocity]).all():
+            raise GoalError(f"{field_name} of '{override.name}' must be finite numbers, negative for any")
+        if override.acceleration > 0.0 or np.isnan(override.acceleration):
+            raise GoalError(f"{field_name} of '{override.name}': accelerations are not measured, expected 0 or less")
+        k = configuration.names.index(override.name)
+        for values, value in ((positions, override.position), (velocities, override.velocity)):
             if value:
                 values[k] = value if value > 0.0 else np.inf
     return positions, velocities

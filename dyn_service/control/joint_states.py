@@ -40,7 +40,7 @@ from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.model.configuration import UNIT, Configuration
-from dyn_service.model.joints import Joint
+from dyn_service.model.joints import FIXED, Joint
 from dyn_service.model.joints.rotations import matrix, quaternion_product, times
 from dyn_service.parsing.pose import quaternion_of
 
@@ -54,7 +54,7 @@ class JointMessages(NamedTuple):
     """Messages of one state. several: None without such joints. odometry: None without a moving base."""
 
     joints: JointState
-    several: MultiDOFJointState | None
+    multi_dof: MultiDOFJointState | None
     odometry: Odometry | None
 
 
@@ -93,12 +93,12 @@ class JointStates:
     """Makes a robot's messages. has_several: whether a joint has several degrees of freedom. has_odometry: whether it
     has a moving base.
 
-    at: its joints. followers: mimic joints by name. base: the moving base, or None. frame: of the root.
+    followers: mimic joints by name. base: the moving base, or None. frame: of the root.
     """
 
     def __init__(
         self,
-        at: Configuration,
+        joints: Configuration,
         followers: Mapping[str, MimicDescription] | None = None,
         base: Base | None = None,
         frame: str = "",
@@ -106,7 +106,7 @@ class JointStates:
         self._base, self._frame = base, frame
         single: dict[str, _Single] = {}
         self._several: list[tuple[str, Joint, slice, slice]] = []
-        for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
+        for name, joint, in_q, in_v in zip(joints.names, joints.joints, joints.q_slices, joints.v_slices, strict=True):
             if joint.nv == 1:
                 single[name] = _Single(name, in_q.start, in_v.start)
             else:
@@ -122,10 +122,10 @@ class JointStates:
     @classmethod
     def of(cls, robot: RobotQueries) -> JointStates:
         """Returns the message maker of a local or remote robot."""
-        description, at = robot.description, robot.configuration
+        description, configuration = robot.description, robot.configuration
         followers = {joint.name: joint.mimic for joint in description.joints if joint.mimic is not None}
         rooted = any(joint.parent is None for joint in description.joints)
-        return cls(at, followers, _base(robot, description), WORLD if rooted else description.link_names[0])
+        return cls(configuration, followers, _base(robot, description), WORLD if rooted else description.link_names[0])
 
     def of_state(self, state: PlantState) -> JointMessages:
         """Returns the messages of a plant's state, stamped with the plant's time."""
@@ -139,9 +139,10 @@ class JointStates:
         return JointState(
             header,
             self._names,
-            [q[one.in_q] * one.ratio + one.offset for one in self._single],
-            [v[one.in_v] * one.ratio for one in self._single],
-            [0.0 if one.follows else tau[one.in_v] for one in self._single],
+            [q[entry.in_q] * entry.ratio + entry.offset for entry in self._single],
+            [v[entry.in_v] * entry.ratio for entry in self._single],
+            # Its leader's effort drives a follower: shown twice, it would count twice.
+            [0.0 if entry.follows else tau[entry.in_v] for entry in self._single],
         )
 
     def _with_several(self, stamp: Time, state: PlantState) -> tuple[MultiDOFJointState | None, Odometry | None]:
@@ -170,12 +171,12 @@ class JointStates:
 
 
 def _base(robot: RobotQueries, description: RobotDescription) -> Base | None:
-    """The first link that a multi-degree-of-freedom joint translates, with only fixed joints before it."""
+    """The first link that a joint moves in a plane or in space, with only fixed joints before it."""
     carriers = {joint.child: joint for joint in description.joints}
     types = dict(zip(robot.configuration.names, robot.configuration.joints, strict=True))
     for name in robot.configuration.names:
-        joint = next(one for one in description.joints if one.name == name)
-        if types[name].nv > 1 and any(types[name].shifts) and _stands(joint.parent, carriers):
+        joint = next(described for described in description.joints if described.name == name)
+        if sum(types[name].shifts) > 1 and _stands(joint.parent, carriers):
             if joint.parent is None:
                 return Base(name, WORLD, joint.child)
             poses = robot.link_poses(robot.configuration.neutral)  # where child and joint frames coincide
@@ -191,7 +192,7 @@ def _stands(link: str | None, carriers: Mapping[str, JointDescription]) -> bool:
     """Whether only fixed joints carry a link."""
     while link is not None and link in carriers:
         carrier = carriers[link]
-        if carrier.type != "fixed":
+        if carrier.type != FIXED.type:
             return False
         link = carrier.parent
     return True
@@ -201,12 +202,13 @@ def _stands(link: str | None, carriers: Mapping[str, JointDescription]) -> bool:
 class ReceivedJointStates:
     """The latest received state of a robot: q (nq,), v, tau (nv,). Joints not yet received are neutral, at rest."""
 
-    at: Configuration
+    configuration: Configuration
 
     def __post_init__(self) -> None:
-        self.q, self.v, self.tau = self.at.neutral.copy(), np.zeros(self.at.nv), np.zeros(self.at.nv)
-        places = zip(self.at.joints, self.at.q_slices, self.at.v_slices, strict=True)
-        self._places = dict(zip(self.at.names, places, strict=True))
+        joints = self.configuration
+        self.q, self.v, self.tau = joints.neutral.copy(), np.zeros(joints.nv), np.zeros(joints.nv)
+        places = zip(joints.joints, joints.q_slices, joints.v_slices, strict=True)
+        self._places = dict(zip(joints.names, places, strict=True))
 
     def take(self, message: Any) -> list[str]:
         """Stores a `JointState` or `MultiDOFJointState`, and returns the joints whose position it contains.
@@ -221,28 +223,26 @@ class ReceivedJointStates:
 
     def _take_single(self, message: Any) -> list[str]:
         lists = [_filled(message, field, len(message.name)) for field in ("position", "velocity", "effort")]
-        own = [(k, *self._places[name][1:]) for k, name in self._own(message.name, several=False)]
+        entries = [(k, *self._places[name][1:]) for k, name in self._known_joints(message.name, multi_dof=False)]
         if lists[0] is None:
             return []
-        for k, _, _ in own:
+        for k, _, _ in entries:
+            # All joints before the first is stored, so that an invalid message changes nothing.
             if not math.isfinite(lists[0][k]):
-                raise InvalidArgumentError(
-                    f"the joint state has position {lists[0][k]} of joint {message.name[k]!r}, expected a finite number"
-                )
-        for k, in_q, in_v in own:
+                text = f"position {lists[0][k]} of joint {message.name[k]!r}, expected a finite number"
+                raise InvalidArgumentError(f"the joint state has {text}")
+        for k, in_q, in_v in entries:
             for array, part, values in ((self.q, in_q, lists[0]), (self.v, in_v, lists[1]), (self.tau, in_v, lists[2])):
                 array[part] = 0.0 if values is None else values[k]
-        return [message.name[k] for k, _, _ in own]
+        return [message.name[k] for k, _, _ in entries]
 
     def _take_several(self, message: Any) -> list[str]:
         names = message.joint_names
-        transforms, twists, wrenches = (
-            _filled(message, field, len(names)) for field in ("transforms", "twist", "wrench")
-        )
+        transforms, twists, wrenches = (_filled(message, key, len(names)) for key in ("transforms", "twist", "wrench"))
         if transforms is None:
             return []
-        taken = []
-        for k, name in self._own(names, several=True):
+        states = []
+        for k, name in self._known_joints(names, multi_dof=True):
             joint, in_q, in_v = self._places[name]
             p, r = transforms[k].translation, transforms[k].rotation
             quaternion = (r.x, r.y, r.z, r.w)
@@ -257,27 +257,24 @@ class ReceivedJointStates:
                 v = joint.subspace.T @ _vector(twists[k].angular, twists[k].linear)
             if wrenches is not None:
                 tau = joint.subspace.T @ _vector(wrenches[k].torque, wrenches[k].force)
-            taken.append((in_q, in_v, joint.of_pose(quaternion, (p.x, p.y, p.z)), v, tau))
-        for in_q, in_v, q, v, tau in taken:
+            # Stored below, when all joints of the message are valid.
+            states.append((in_q, in_v, joint.of_pose(quaternion, (p.x, p.y, p.z)), v, tau))
+        for in_q, in_v, q, v, tau in states:
             self.q[in_q], self.v[in_v], self.tau[in_v] = q, v, tau
-        return [name for _, name in self._own(names, several=True)]
+        return [name for _, name in self._known_joints(names, multi_dof=True)]
 
-    def _own(self, names: Sequence[str], *, several: bool) -> list[tuple[int, str]]:
+    def _known_joints(self, names: Sequence[str], *, multi_dof: bool) -> list[tuple[int, str]]:
         """Index and name of the robot's joints in `names`, of one kind."""
-        return [
-            (k, name)
-            for k, name in enumerate(names)
-            if name in self._places and (self._places[name][0].nv > 1) == several
-        ]
+        entries = ((k, name) for k, name in enumerate(names) if name in self._places)
+        return [(k, name) for k, name in entries if (self._places[name][0].nv > 1) == multi_dof]
 
 
 def _filled(message: Any, field: str, count: int) -> Sequence[Any] | None:
     """The list, with one entry per name, or None if it is empty."""
     values: Sequence[Any] = getattr(message, field)
     if len(values) not in (0, count):
-        raise InvalidArgumentError(
-            f"the joint state has {len(values)} entries in {field!r} of {count} names, expected as many, or none"
-        )
+        text = f"{len(values)} entries in {field!r} of {count} names, expected as many, or none"
+        raise InvalidArgumentError(f"the joint state has {text}")
     return values if len(values) else None
 
 

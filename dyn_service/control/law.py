@@ -24,6 +24,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from dyn_service.api.arrays import all_finite
 from dyn_service.api.queries import Array
 from dyn_service.control.command import Command, Interface
 from dyn_service.control.trajectory import Reference, ReferenceTrajectory
@@ -58,9 +59,12 @@ class RobotState:
 
 
 class Law(ABC):
-    """A control law. name: its name in errors and reports. interface: of its commands; constant."""
+    """A control law. name: its name in errors and reports. interface: of its commands; constant. closed_loops: whether
+    it commands robots with closed loops, of which the reference moves the independent joints alone.
+    """
 
     name: ClassVar[str]
+    closed_loops: ClassVar[bool] = False
     interface: Interface = "effort"
 
     @abstractmethod
@@ -120,8 +124,9 @@ def checked_command(law: Law, state: RobotState, reference: Reference, dt: float
         LawError: The law failed, or did not return one finite number per entry of v.
         DynError: Raised by the law or its model.
     """
-    found = guarded(LawError, f"law '{law.name}' failed in its update", lambda: law.update(state, reference, dt))
-    command = found if isinstance(found, Command) else Command(found)
+    # The law is the user's code: whatever it raises or returns ends the controller with a sentence that names it.
+    output = guarded(LawError, f"law '{law.name}' failed in its update", lambda: law.update(state, reference, dt))
+    command = output if isinstance(output, Command) else Command(output)
     return Command(
         _numbers(law, command.value, _PLURAL[law.interface], names),
         None if command.velocity is None else _numbers(law, command.velocity, "velocities", names),
@@ -132,18 +137,17 @@ def checked_command(law: Law, state: RobotState, reference: Reference, dt: float
 _PLURAL: Mapping[Interface, str] = {"effort": "efforts", "position": "positions", "velocity": "velocities"}
 
 
-def _numbers(law: Law, found: Any, what: str, names: Sequence[str]) -> Array:
+def _numbers(law: Law, output: Any, quantity: str, names: Sequence[str]) -> Array:
     try:
-        values: Array = np.asarray(found, dtype=np.float64)
+        values: Array = np.asarray(output, dtype=np.float64)
     except (TypeError, ValueError):
-        raise LawError(f"law '{law.name}' returned {_shown(found)}: expected {len(names)} {what}") from None
+        raise LawError(f"law '{law.name}' returned {_shown(output)}: expected {len(names)} {quantity}") from None
     if values.shape != (len(names),):
-        came = "nothing" if found is None else f"numbers of shape {values.shape}"
-        raise LawError(f"law '{law.name}' returned {came}: expected {len(names)} {what}, one per entry of v")
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        k = int(bad[0])
-        raise LawError(f"law '{law.name}' returned {values[k]} for joint '{names[k]}': expected finite {what}")
+        received = "nothing" if output is None else f"numbers of shape {values.shape}"
+        raise LawError(f"law '{law.name}' returned {received}: expected {len(names)} {quantity}, one per entry of v")
+    if not all_finite(values):
+        k = int(np.argmin(np.isfinite(values)))
+        raise LawError(f"law '{law.name}' returned {values[k]} for joint '{names[k]}': expected finite {quantity}")
     return values
 
 
@@ -157,18 +161,18 @@ def reset_law(law: Law, state: RobotState) -> None:
     guarded(LawError, f"law '{law.name}' failed in its reset", lambda: law.reset(state))
 
 
-def guarded(fault: type[DynError], what: str, call: Callable[[], T]) -> T:
-    """Calls code of others. Its errors become a `fault`, which begins with `what` and ends with file and line; those of
-    this package keep their type, and get both as well.
+def guarded(fault: type[DynError], context: str, call: Callable[[], T]) -> T:
+    """Calls code of others. Its errors become a `fault`, which begins with `context` and ends with file and line; those
+    of this package keep their type, and get both as well.
     """
     try:
         return call()
     except DynError as error:
         if line := foreign_line(walk_tb(error.__traceback__)):
-            error.message = f"{what}: {error.message} ({line})"
+            error.message = f"{context}: {error.message} ({line})"
         raise
     except (Exception, SystemExit) as error:  # `exit` in a law would end the process without a cause
-        raise fault(f"{what}: {failure(error)}") from error
+        raise fault(f"{context}: {failure(error)}") from error
 
 
 def _shown(value: Any) -> str:
@@ -176,18 +180,18 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def per_joint(name: str, given: float | Sequence[float], n: int, *, positive: bool = False) -> Array:
+def per_joint(name: str, setting: float | Sequence[float], n: int, *, positive: bool = False) -> Array:
     """Returns one number, or n, as an array (n,). name: in errors. positive: whether 0 is invalid.
 
     Raises:
         InvalidArgumentError: There are neither one nor n numbers, or one is negative, infinite or NaN.
     """
-    values = np.atleast_1d(np.array(given, dtype=np.float64))
+    values = np.atleast_1d(np.array(setting, dtype=np.float64))
     sound = np.isfinite(values) & ((values > 0.0) if positive else (values >= 0.0))
     if values.shape not in ((1,), (n,)) or not sound.all():
-        what = "positive" if positive else "not negative"
-        shown = f"{values.size} numbers" if sound.all() else f"{values[~sound][0]:g}"
-        raise InvalidArgumentError(f"{name} must be one number or {n}, {what} and finite, found {shown}", path=name)
+        expected = "positive" if positive else "not negative"
+        actual = f"{values.size} numbers" if sound.all() else f"{values[~sound][0]:g}"
+        raise InvalidArgumentError(f"{name} must be one number or {n}, {expected}, finite, found {actual}", path=name)
     return np.broadcast_to(values, (n,)).copy()
 
 
@@ -204,5 +208,7 @@ def modal_damping(mass: Array, stiffness: Array, ratio: float) -> Array:
     L = np.linalg.cholesky(mass)
     half = np.linalg.solve(L, stiffness)
     squares, U = np.linalg.eigh(np.linalg.solve(L, half.T))
+    # A diagonalises both matrices at once, so that each column is a mode and has a damping of its own.
     A = L @ U
+    # A stiffness of zero may have eigenvalues of -1e-17, whose root would be NaN.
     return np.asarray((A * (2.0 * ratio * np.sqrt(np.maximum(squares, 0.0)))) @ A.T)

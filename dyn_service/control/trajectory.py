@@ -27,7 +27,7 @@ Checked by: tests/control/test_trajectory.py, against finite differences.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -57,21 +57,24 @@ FLAT = _AnyFlat((), ())
 
 
 class Reference(NamedTuple):
-    """q (..., nq) rad | m, v (..., nv) rad/s | m/s, a (..., nv) rad/s^2 | m/s^2."""
+    """A reference: q (..., nq) rad | m, v (..., nv) rad/s | m/s, a (..., nv) rad/s^2 | m/s^2."""
 
     q: Array
     v: Array
     a: Array
 
-    def then(self, on: Configuration, x: Array, rate: Sequence[Array], bend: Sequence[Array]) -> Reference:
+    def then(self, configuration: Configuration, x: Array, rate: Array, bend: Array) -> Reference:
         """Returns this motion followed by the motion x (..., nv) rad | m in the body's axes; for a joint with several
-        degrees of freedom, always along one direction. rate, bend: terms (..., nv) of dx/dt and of d2x/dt2.
+        degrees of freedom, always along one direction. rate, bend: (..., nv) dx/dt and d2x/dt2.
         """
         v, a = self.v, self.a
-        if any(v[..., part].any() or a[..., part].any() for _, part in _several(on)):
-            v, a = on.carried(x, np.stack([v, a]))
-            a = a - on.bracket(sum(rate[1:], rate[0]), v)
-        return Reference(on.integrate(self.q, x), sum(rate, v), sum(bend, a))
+        for _, part in configuration.several:
+            # A motion at rest is the same in any axes: the usual case costs nothing.
+            if v[..., part].any() or a[..., part].any():
+                v, a = configuration.carried(x, np.stack([v, a]))
+                a = a - configuration.bracket(rate, v)
+                break
+        return Reference(configuration.integrate(self.q, x), v + rate, a + bend)
 
 
 class ReferenceTrajectory(ABC):
@@ -85,18 +88,18 @@ class ReferenceTrajectory(ABC):
 
     def to_wire(self) -> dict[str, Any]:
         """Returns the motion as a map of plain numbers, for `from_wire`."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
-        on: Configuration = values.pop("on")
+        values: dict[str, Any] = {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}  # type: ignore[arg-type]
+        configuration: Configuration = values.pop("configuration")
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
-        return {"kind": self.kind, **plain, **({} if on.flat else {"joints": on.to_wire()})}
+        return {"kind": self.kind, **plain, **({} if configuration.flat else {"joints": configuration.to_wire()})}
 
 
 @dataclass(frozen=True, eq=False)
 class MultiSine(ReferenceTrajectory):
     """Sines about a centre, faded in over `ramp_s`.
 
-    q0, centre: (nq,). v0: (nv,). amplitude: (K, nv) rad | m. frequency: (K,) rad/s. phase: (K, nv) rad. on: the joints;
-    by default positions add.
+    q0, centre: (nq,). v0: (nv,). amplitude: (K, nv) rad | m. frequency: (K,) rad/s. phase: (K, nv) rad.
+    configuration: the joints; by default positions add.
 
     Raises:
         InvalidArgumentError: The sines of a joint with several degrees of freedom are not along one direction: their
@@ -111,33 +114,47 @@ class MultiSine(ReferenceTrajectory):
     frequency: Array
     phase: Array
     ramp_s: float
-    on: Configuration = FLAT
+    configuration: Configuration = FLAT
 
     def __post_init__(self) -> None:
-        for name, part in _several(self.on):
+        for name, part in self.configuration.several:
             if np.any(self.phase[:, part] != self.phase[:, part][:, :1]) or not _parallel(self.amplitude[:, part]):
                 raise InvalidArgumentError(f"multi_sine: the sines of joint '{name}' are not along one direction")
 
     def sample(self, t: ArrayLike) -> Reference:
         """The reference at the times `t` (...) s."""
         time = np.maximum(np.asarray(t, dtype=np.float64), 0.0)[..., None]
-        rate = self.frequency[:, None]
-        angle = time[..., None] * rate + self.phase
-        sine, cosine = self.amplitude * np.sin(angle), self.amplitude * np.cos(angle)
-        q = sine.sum(axis=-2)
-        v = (rate * cosine).sum(axis=-2)
-        a = -(rate * rate * sine).sum(axis=-2)
-        fade, rise, bend = min_jerk(time / self.ramp_s)
-        rise, bend = rise / self.ramp_s, bend / self.ramp_s**2
-        start = quintic(self.q0, self.v0, self.centre, self.ramp_s, time, self.on)
-        return start.then(self.on, fade * q, (rise * q, fade * v), (bend * q, 2.0 * rise * v, fade * a))
+        angle = time[..., None] * self.frequency[:, None] + self.phase
+        by_sine, by_cosine = self._weights
+        # Summed over the harmonics and not by a matrix product, whose last bits depend on the size of the batch.
+        terms = by_sine * np.sin(angle)[..., None, :, :] + by_cosine * np.cos(angle)[..., None, :, :]
+        sines = np.add.reduce(terms, -2)
+        q, v, a = sines[..., 0, :], sines[..., 1, :], sines[..., 2, :]
+        if min(time.flat, default=0.0) >= self.ramp_s:  # the same numbers in half of the time
+            return Reference(self.configuration.integrate(self._arrived, q), v, a)
+        shares = powers(time, self.ramp_s)
+        fade, rise, bend = polynomials(_MIN_JERK, shares, self.ramp_s)
+        start = quintic(self.q0, self.v0, self.centre, self.ramp_s, shares, self.configuration)
+        return start.then(self.configuration, fade * q, rise * q + fade * v, bend * q + 2.0 * rise * v + fade * a)
+
+    @cached_property
+    def _arrived(self) -> Array:
+        """(nq,), where the quintic ends: the centre, up to rounding."""
+        return self.configuration.integrate(self.q0, self.configuration.difference(self.q0, self.centre))
+
+    @cached_property
+    def _weights(self) -> tuple[Array, Array]:
+        """Weights (3, K, nv) of sine and cosine in the sum of the sines, its rate and its second derivative."""
+        rate, zeros = self.frequency[:, None], np.zeros_like(self.amplitude)
+        by_sine = [self.amplitude, zeros, -rate * rate * self.amplitude]
+        return np.stack(by_sine), np.stack([zeros, rate * self.amplitude, zeros])
 
 
 @dataclass(frozen=True, eq=False)
 class PointToPoint(ReferenceTrajectory):
     """Moves between waypoints in a cycle: each move takes `move_s`, then a pause of `dwell_s`.
 
-    q0: (nq,). v0: (nv,). points: (K, nq) rad | m. on: the joints; by default positions add.
+    q0: (nq,). v0: (nv,). points: (K, nq) rad | m. configuration: the joints; by default positions add.
     """
 
     kind = "point_to_point"
@@ -146,7 +163,7 @@ class PointToPoint(ReferenceTrajectory):
     points: Array
     move_s: float
     dwell_s: float
-    on: Configuration = FLAT
+    configuration: Configuration = FLAT
 
     def sample(self, t: ArrayLike) -> Reference:
         """The reference at the times `t` (...) s."""
@@ -158,7 +175,8 @@ class PointToPoint(ReferenceTrajectory):
         begin = np.where(first, self.q0, self.points[(leg - 1) % count])
         speed = np.where(first, self.v0, 0.0)
         end = self.points[leg % count]
-        return quintic(begin, speed, end, self.move_s, (time - leg * cycle)[..., None], self.on)
+        shares = powers((time - leg * cycle)[..., None], self.move_s)
+        return quintic(begin, speed, end, self.move_s, shares, self.configuration)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,14 +192,14 @@ class Piecewise(ReferenceTrajectory):
     kind = "piecewise"
     knots: Array
     coefficients: Array
-    on: Configuration = FLAT
+    configuration: Configuration = FLAT
 
     def sample(self, t: ArrayLike) -> Reference:
         """The reference at the times `t` (...) s."""
         time = np.asarray(t, dtype=np.float64)
-        over = (time >= self.knots[-1])[..., None]
+        has_ended = (time >= self.knots[-1])[..., None]
         q, v, a = (self._polynomials(np.clip(time, 0.0, self.knots[-1]), order) for order in range(3))
-        return Reference(q, np.where(over, 0.0, v), np.where(over, 0.0, a))
+        return Reference(q, np.where(has_ended, 0.0, v), np.where(has_ended, 0.0, a))
 
     @cached_property
     def _polynomials(self) -> Any:
@@ -213,12 +231,12 @@ class MultiSineDesign(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def design_multi_sine(
-    design: MultiSineDesign, limits: Limits, q0: ArrayLike, v0: ArrayLike, on: Configuration = FLAT
+    design: MultiSineDesign, limits: Limits, q0: ArrayLike, v0: ArrayLike, configuration: Configuration = FLAT
 ) -> MultiSine:
     """Returns a multi-sine from q0 (nq,), v0 (nv,) within the limits: faded in, |q - centre| and |v| are within the
     design's fractions of them. A joint with several degrees of freedom oscillates along one direction in its body's
-    axes. limits: position limits of joints with several degrees of freedom are ignored. on: the joints; by default
-    positions add.
+    axes. limits: position limits of joints with several degrees of freedom are ignored. configuration: the joints;
+    by default positions add.
 
     Raises:
         InvalidArgumentError: A number of the design is out of range, the limits have another length, the centre is
@@ -230,10 +248,8 @@ def design_multi_sine(
     if limits.lower.shape != limits.upper.shape:
         raise InvalidArgumentError("lower and upper limits differ in length")
     if limits.lower.shape != start.shape or limits.velocity.shape != speed.shape:
-        raise InvalidArgumentError(
-            f"limits are of {limits.lower.size} positions and {limits.velocity.size} velocities, the state has "
-            f"{start.size} and {speed.size}"
-        )
+        sizes = f"{limits.lower.size} positions and {limits.velocity.size} velocities"
+        raise InvalidArgumentError(f"limits are of {sizes}, the state has {start.size} and {speed.size}")
     bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
     with np.errstate(invalid="ignore"):
         middle = np.where(bounded, 0.5 * (limits.lower + limits.upper), start)
@@ -241,11 +257,11 @@ def design_multi_sine(
         if len(design.centre) != start.size:
             raise InvalidArgumentError(f"centre has {len(design.centre)} numbers, the robot {start.size} positions")
         middle = np.array(design.centre)
-        on.check_unit(middle, "the centre", "multi_sine.centre")
-    room = _by_velocity(on, np.minimum(middle - limits.lower, limits.upper - middle))
+        configuration.check_unit(middle, "the centre", "multi_sine.centre")
+    room = _by_velocity(configuration, np.minimum(middle - limits.lower, limits.upper - middle))
     if np.any(room < 0.0):
         tightest = int(np.argmin(room))
-        name = repr(on.velocity_names[tightest]) if on.names else tightest
+        name = repr(configuration.velocity_names[tightest]) if configuration.names else tightest
         raise InvalidArgumentError(f"the centre of joint {name} is outside of its limits")
     order = np.arange(1, design.harmonics + 1, dtype=np.float64)
     weight = (1.0 / order) / np.sum(1.0 / order)
@@ -255,42 +271,54 @@ def design_multi_sine(
     fastest = 1.875 / design.ramp_s + float(weight @ frequency)
     size = np.minimum(size, design.velocity_fraction * limits.velocity / fastest)
     joint = np.arange(speed.size, dtype=np.float64)
-    for _, part in _several(on):
+    for _, part in configuration.several:
+        # One phase for all entries of a joint, because it must oscillate along one direction.
         joint[part] = joint[part][0]
-        along = np.arange(part.stop - part.start)
-        size[part] *= (-1.0) ** along * (1.0 - 0.5 * along / along.size)  # so that its entries differ
+        index = np.arange(part.stop - part.start)
+        size[part] *= (-1.0) ** index * (1.0 - 0.5 * index / index.size)  # so that its entries differ
+    # Multiples of the golden ratio: however many joints and harmonics there are, no two begin nearly in phase.
     phase = 2.0 * np.pi * np.modf(0.6180339887498949 * (joint[None, :] * design.harmonics + order[:, None]))[0]
-    return MultiSine(start, speed, middle, weight[:, None] * size, frequency, phase, design.ramp_s, on)
+    return MultiSine(start, speed, middle, weight[:, None] * size, frequency, phase, design.ramp_s, configuration)
 
 
-def min_jerk(s: Array) -> tuple[Array, Array, Array]:
-    """10 s^3 - 15 s^4 + 6 s^5 and its first two derivatives by s, with s clipped to 0 .. 1."""
-    x = np.clip(s, 0.0, 1.0)
-    rest = 1.0 - x
-    return (
-        x * x * x * (10.0 + x * (6.0 * x - 15.0)),
-        30.0 * x * x * rest * rest,
-        60.0 * x * rest * (1.0 - 2.0 * x),
-    )
+_EXPONENTS = np.arange(6.0)
+_MIN_JERK = np.array([[0, 0, 0, 10, -15, 6], [0, 0, 30, -60, 30, 0], [0, 60, -180, 120, 0, 0.0]])
+"""Coefficients of 10 x^3 - 15 x^4 + 6 x^5 and of its first two derivatives: 0 to 1, at rest at both ends."""
+_COAST = np.array([[0, 1, 0, -6, 8, -3], [1, 0, -18, 32, -15, 0], [0, -36, 96, -60, 0, 0.0]])
+"""Of x - 6 x^3 + 8 x^4 - 3 x^5: slope 1 at 0; value, slope and curvature 0 at 1."""
 
 
-def quintic(q0: Array, v0: Array, q1: Array, duration_s: float, t: Array, on: Configuration = FLAT) -> Reference:
-    """Motion from (q0, v0, zero acceleration) to rest at q1 in `duration_s`. `t` broadcasts with the joints.
+def powers(t: Array, duration_s: float) -> Array:
+    """Returns 1, x, .., x^5 (..., 1, 6) of the share x of the duration at the times t (..., 1), within 0 .. 1."""
+    # Not np.clip, which takes twice as long for the few numbers of a robot.
+    shares: Array = np.minimum(np.maximum(t / duration_s, 0.0), 1.0)[..., None] ** _EXPONENTS
+    return shares
+
+
+def polynomials(coefficients: Array, shares: Array, duration_s: float) -> tuple[Array, Array, Array]:
+    """Returns a polynomial in the share of the duration, and its first two derivatives by time, each (..., 1).
+
+    coefficients: (3, 6), of the polynomial and its derivatives by the share. shares: of `powers`.
+    """
+    # a sum, because a product of matrices has other last bits in a batch
+    sums = np.add.reduce(coefficients * shares, -1)
+    return sums[..., :1], sums[..., 1:2] / duration_s, sums[..., 2:] / duration_s**2
+
+
+def quintic(
+    q0: Array, v0: Array, q1: Array, duration_s: float, shares: Array, configuration: Configuration = FLAT
+) -> Reference:
+    """Returns the motion from (q0, v0, zero acceleration) to rest at q1 in `duration_s`. shares: of `powers`.
 
     A joint with several degrees of freedom follows the `difference` from q0 to q1, followed by a motion along v0.
     """
-    x = np.clip(t / duration_s, 0.0, 1.0)
-    rest = 1.0 - x
-    blend, rise, bend = min_jerk(x)
-    # x - 6 x^3 + 8 x^4 - 3 x^5: slope 1 at 0; value, slope and curvature 0 at 1.
-    coast = x * rest**3 * (1.0 + 3.0 * x)
-    slope = rest * rest * (1.0 + x * (2.0 - 15.0 * x))
-    curve = -12.0 * x * rest * (3.0 - 5.0 * x)
-    way = on.difference(q0, q1)
-    moved = Reference(on.integrate(q0, way * blend), way * rise / duration_s, way * bend / duration_s**2)
-    if not on.flat and not np.any(v0):
-        return moved
-    return moved.then(on, v0 * duration_s * coast, (v0 * slope,), (v0 * curve / duration_s,))
+    blend, rise, bend = polynomials(_MIN_JERK, shares, duration_s)
+    way = configuration.difference(q0, q1)
+    transfer = Reference(configuration.integrate(q0, way * blend), way * rise, way * bend)
+    if not v0.any():
+        return transfer
+    coast, slope, curve = polynomials(duration_s * _COAST, shares, duration_s)
+    return transfer.then(configuration, v0 * coast, v0 * slope, v0 * curve)
 
 
 def splines() -> Any:
@@ -304,21 +332,21 @@ def from_wire(wire: Mapping[str, Any]) -> ReferenceTrajectory:
     Raises:
         InvalidArgumentError: The kind is unknown or a number is missing.
     """
-    kinds: dict[str, type[Any]] = {each.kind: each for each in (MultiSine, PointToPoint, Piecewise)}
+    kinds: dict[str, type[Any]] = {motion.kind: motion for motion in (MultiSine, PointToPoint, Piecewise)}
     values = dict(wire)
     joints = values.pop("joints", ())
     kind = str(values.pop("kind", None))
     if kind not in kinds:
-        near = did_you_mean(kind, kinds)
-        raise InvalidArgumentError(f"unknown trajectory {kind!r}: expected one of {', '.join(sorted(kinds))}{near}")
+        hint = did_you_mean(kind, kinds)
+        raise InvalidArgumentError(f"unknown trajectory {kind!r}: expected one of {', '.join(sorted(kinds))}{hint}")
     try:
-        built: ReferenceTrajectory = kinds[kind](
+        motion: ReferenceTrajectory = kinds[kind](
             **{k: np.asarray(v, dtype=np.float64) if isinstance(v, list) else float(v) for k, v in values.items()},
-            on=Configuration.from_wire(joints) if joints else FLAT,
+            configuration=Configuration.from_wire(joints) if joints else FLAT,
         )
     except (TypeError, KeyError) as error:
         raise InvalidArgumentError(f"trajectory {kind!r}: {error}") from None
-    return built
+    return motion
 
 
 def _parallel(rows: Array) -> bool:
@@ -331,18 +359,12 @@ def _parallel(rows: Array) -> bool:
     return bool(np.abs(rows - np.outer(rows @ unit, unit)).max() <= 1e-12 * size)
 
 
-def _several(on: Configuration) -> list[tuple[str, slice]]:
-    """Names and velocity slices of joints with several degrees of freedom."""
-    joints = zip(on.names, on.joints, on.v_slices, strict=True)
-    return [(name, part) for name, joint, part in joints if joint.nv > 1]
-
-
-def _by_velocity(on: Configuration, x: Array) -> Array:
+def _by_velocity(configuration: Configuration, x: Array) -> Array:
     """Entries (nq,) of positions as entries (nv,) of velocities; infinite for multi-degree-of-freedom joints."""
-    if on.flat:
+    if configuration.flat:
         return x
-    found = np.full(on.nv, np.inf)
-    for joint, in_q, in_v in zip(on.joints, on.q_slices, on.v_slices, strict=True):
+    entries = np.full(configuration.nv, np.inf)
+    for joint, in_q, in_v in zip(configuration.joints, configuration.q_slices, configuration.v_slices, strict=True):
         if joint.nv == 1:
-            found[in_v] = x[in_q]
-    return found
+            entries[in_v] = x[in_q]
+    return entries

@@ -10,6 +10,7 @@ hamilton            Hamilton's equations in (q, p)
 hessians            weighted second derivatives of inverse and forward dynamics
 integration         time steps
 kinematics          poses of bodies, joint subspaces
+loops               independent motions of closed loops
 mass_matrix         mass matrix and forward dynamics through its factors
 midpoint            the implicit midpoint step and its derivatives
 motion_derivatives  first derivatives of points, momenta, energies and joint loads
@@ -26,3 +27,18 @@ sweeps              outward and inward recursions over the tree
 symbolic            equations as readable text
 task_space          task-space inertia and dynamics
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+
+def table_function(name: str) -> Callable[..., Any]:
+    """Returns a function of this package by its name in the table of queries, `module.function`."""
+    module, _, function = name.partition(".")
+    # By name, although imports would be plainer: a stored kernel is invalid when a module changes that its tracer
+    # imports (`kernels.store.provenance`), so with imports each changed equation would compile all queries again.
+    equation: Callable[..., Any] = getattr(import_module(f"{__name__}.{module}"), function)
+    return equation

@@ -23,7 +23,9 @@ Cost: O(N). Source: Newton-Euler document, (19b) and its refs. [1], [2].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -38,7 +40,7 @@ from dyn_service.dynamics.newton_euler import (
     velocity_products,
     world_acceleration,
 )
-from dyn_service.dynamics.rolled_tree import RolledTree
+from dyn_service.dynamics.rolled_tree import RolledTree, Walk
 from dyn_service.dynamics.spatial import (
     Inertia,
     Mat,
@@ -49,7 +51,7 @@ from dyn_service.dynamics.spatial import (
     inverse,
     row_by_row,
 )
-from dyn_service.dynamics.sweeps import PerBody, from_children, inward, inward_recursion, kept, of_parent, outward, walk
+from dyn_service.dynamics.sweeps import PerBody, from_children, inward, kept, outward
 from dyn_service.model.tree import Tree
 
 
@@ -63,8 +65,8 @@ class ArticulatedTransform:
 
     @column_by_column
     def __matmul__(self, V: Mat) -> Mat:
-        moved = self.D @ V
-        return moved - self.G @ (self.K.T @ moved)
+        V_in_body = self.D @ V
+        return V_in_body - self.G @ (self.K.T @ V_in_body)
 
     @property
     def T(self) -> Any:
@@ -89,6 +91,7 @@ class ArticulatedInertias:
 
 def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInertias:
     """The inward recursion for the branch inertias, a) and b) after (19b), for robots without mimic joints."""
+    # A mimic joint couples branches, so that (19b) has no solution branch by branch.
     assert not tree.has_mimics
     R_inverse: list[Mat] = [ex.zeros(0, 0)] * len(tree)
     K: list[Mat] = [ex.zeros(6, 0)] * len(tree)
@@ -100,14 +103,17 @@ def branches(tree: Tree, D: PerBody, G: PerBody, M: PerBody) -> ArticulatedInert
             return J
         U = J @ G[i]
         R = G[i].T @ U + rotor[i]
-        R_inverse[i] = inverse(R) if tree.free is None else free[i] * inverse(_held(R, free[i]))
+        # Masked, not left out: which joints are locked is an input of kernels with overlays.
+        R_inverse[i] = inverse(R) if tree.free is None else free[i] * inverse(_invertible(R, free[i]))
         K[i] = U @ R_inverse[i]
         return J.minus_outer(K[i], U)
 
-    J = inward_recursion(tree, M, lambda i, J_i: D[i].congruence(eliminate(i, J_i)))
+    J = tree.inward(M, lambda i, J_i: D[i].congruence(eliminate(i, J_i)))
+    # The sweep passes a body to its parent, so it eliminates no root.
     for i, parent in enumerate(tree.parent):
         if parent < 0:
             eliminate(i, J[i])
+    # Stored in loops, because the passes of both solution sweeps read them.
     gains, beta = kept(tree, K), []
     for i, gain in enumerate(gains):
         beta.append(ArticulatedTransform(D[i], G[i], gain))
@@ -120,7 +126,7 @@ def _free(tree: Tree) -> list[Mat]:
     return [free[part.start] if part.stop > part.start else ex.matrix(0.0) for part in tree.in_v]
 
 
-def _held(R: Mat, free: Mat) -> Mat:
+def _invertible(R: Mat, free: Mat) -> Mat:
     """R of a free joint; R + e of a locked one, which has an inverse and whose value is not used."""
     return R + (1 - free) * ex.eye(R.shape[0])
 
@@ -151,11 +157,11 @@ def articulated_solve(
     ground: Mat | None = None,
 ) -> Mat:
     """M^-1 effort by the factors of (19b); with loads, velocity products and a moving ground, (19b) itself."""
-    passed = from_children(tree, D, branch.K @ effort)
-    z = inward(tree, branch.beta, passed if load is None else load + passed)
+    child_loads = from_children(tree, D, branch.K @ effort)
+    z = inward(tree, branch.beta, child_loads if load is None else load + child_loads)
     yielded = kept(tree, branch.R_inverse @ (effort - G.T @ z))
     motion = outward(tree, branch.beta, G @ yielded if A is None else G @ yielded + A, world=ground)
-    inherited = of_parent(tree, motion, ex.zeros(6, 1) if ground is None else ground)
+    inherited = tree.of_parent(motion, ex.zeros(6, 1) if ground is None else ground)
     return joint_vector(tree, yielded - branch.K.T @ (D @ inherited))
 
 
@@ -163,15 +169,25 @@ def branch_inertias(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J_i (nm, 6, 6), R (nv, nv), K (nv, 6), beta_i (nm, 6, 6) of a tree of moving bodies, in their own axes."""
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     branch = branches(tree, D, G, M)
-    beta = [ex.zeros(6, 6) if p < 0 else branch.beta[i] @ ex.eye(6) for i, p in enumerate(tree.parent)]  # D_1 = 0
+    # The document has D_1 = 0: no influence comes from the ground.
+    beta = [ex.zeros(6, 6) if p < 0 else branch.beta[i] @ ex.eye(6) for i, p in enumerate(tree.parent)]
     J = [ex.vertcat(ex.horzcat(b.I, b.H), ex.horzcat(b.H.T, b.m)) for b in branch.J]
     rotor = passive.armatures(tree)
     R = [G[i].T @ (branch.J[i] @ G[i]) + rotor[i] for i in range(len(tree))]
     return {
         "inertia": ex.vertcat(*map(row_by_row, J)),
-        "resistance": walk(tree, lambda i: (R[i], None), lambda i, state: (state, None), outward=True)
-        if isinstance(tree, RolledTree)
-        else row_by_row(ex.diagcat(*R)),
+        "resistance": _block_diagonal(tree, R),
         "gain": ex.vertcat(*(row_by_row(K_i.T) for K_i in branch.K)),
         "influence": ex.vertcat(*map(row_by_row, beta)),
     }
+
+
+@singledispatch
+def _block_diagonal(tree: Tree, R: Sequence[Mat]) -> Mat:
+    """Returns the matrix (nv, nv) with these blocks, row by row."""
+    return row_by_row(ex.diagcat(*R))
+
+
+@_block_diagonal.register(RolledTree)
+def _block_diagonal_in_loops(tree: RolledTree, R: Sequence[Mat]) -> Walk:
+    return tree.walk(lambda i: (R[i], None), lambda i, state: (state, None), outward=True)

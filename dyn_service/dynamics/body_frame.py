@@ -20,12 +20,14 @@ document.
 
 from __future__ import annotations
 
+from functools import singledispatch
+
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import joint_vector, motion_subspaces, placements
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, cross, dense
-from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion
+from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
 
 
@@ -37,8 +39,8 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
 
     def outward(i: int, inherited: Mat | None) -> Mat:
         """omega, omega_dot, v_dot and the gravity, (12,)."""
-        (R_PC, p), part, still = poses[i], tree.in_v[i], ex.zeros(3, 1)
-        w, wd, vd, g = (still, still, still, gravity) if inherited is None else ex.vertsplit(inherited, 3)
+        (R_PC, p), part, zero = poses[i], tree.in_v[i], ex.zeros(3, 1)
+        w, wd, vd, g = (zero, zero, zero, gravity) if inherited is None else ex.vertsplit(inherited, 3)
         R = R_PC.T
         vd = vd + cross(wd, p) + cross(w, cross(w, p))
         w, wd, vd = R @ w, R @ wd, R @ vd
@@ -50,8 +52,8 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
             w = w + turn
         return ex.vertcat(w, wd, vd, R @ g)
 
-    moved = outward_recursion(tree, outward)
-    omega, omega_dot, v_dot, weight = map(list, zip(*(ex.vertsplit(x, 3) for x in moved), strict=True))
+    motions = tree.outward(outward)
+    omega, omega_dot, v_dot, weight = map(list, zip(*(ex.vertsplit(x, 3) for x in motions), strict=True))
 
     at_centre: list[list[Mat]] = [[], [], []]  # v_dot_cm, F, N
     f: list[Mat] = []
@@ -65,16 +67,7 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
             rows.append(x)
         f.append(F if wrenches is None else F - wrenches[i][3:])
         eta.append(N + cross(p_cm, F) - (0 if wrenches is None else wrenches[i][:3]))
-    if isinstance(tree, RolledTree):
-        f, eta = _loads(tree, poses, f, eta)
-    else:
-        for i in range(len(tree) - 1, -1, -1):
-            parent = tree.parent[i]
-            if parent >= 0:
-                R_PC, p = poses[i]
-                f[parent] = f[parent] + R_PC @ f[i]
-                eta[parent] = eta[parent] + R_PC @ eta[i] + cross(p, R_PC @ f[i])
-
+    f, eta = _with_children(tree, poses, f, eta)
     tau = PerBody(G[:3, :].T @ eta_i + G[3:, :].T @ f_i for G, eta_i, f_i in zip(subspaces, eta, f, strict=True))
     efforts = joint_vector(tree, tau) + passive.armature(tree) * a + passive.efforts(tree, q, v)
     stacked = {"omega": omega, "omega_dot": omega_dot, "v_dot": v_dot, "force": f, "moment": eta}
@@ -82,12 +75,30 @@ def recursion(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBod
     return {name: ex.vertcat(*map(ex.densify, rows)) for name, rows in stacked.items()} | {"tau": efforts}
 
 
-def _loads(tree: Tree, poses: list[tuple[Mat, Mat]], f: list[Mat], eta: list[Mat]) -> tuple[list[Mat], list[Mat]]:
-    """f and eta in a kernel as loops: one recursion that sums the loads of the children first."""
+@singledispatch
+def _with_children(
+    tree: Tree, poses: list[tuple[Mat, Mat]], f: list[Mat], eta: list[Mat]
+) -> tuple[list[Mat], list[Mat]]:
+    """f and eta of the bodies plus those of their children, from the leaves to the roots."""
+    f, eta = list(f), list(eta)
+    for i in range(len(tree) - 1, -1, -1):
+        parent = tree.parent[i]
+        if parent >= 0:
+            R_PC, p = poses[i]
+            f[parent] = f[parent] + R_PC @ f[i]
+            eta[parent] = eta[parent] + R_PC @ eta[i] + cross(p, R_PC @ f[i])
+    return f, eta
+
+
+@_with_children.register(RolledTree)
+def _with_children_in_loops(
+    tree: RolledTree, poses: list[tuple[Mat, Mat]], f: list[Mat], eta: list[Mat]
+) -> tuple[list[Mat], list[Mat]]:
+    """One recursion, which sums the loads of the children first."""
 
     def carry(i: int, load: Mat) -> Mat:
         (R_PC, p), force = poses[i], poses[i][0] @ load[:3]
         return ex.vertcat(force, R_PC @ load[3:] + cross(p, force))
 
-    loads = inward_recursion(tree, [ex.vertcat(*pair) for pair in zip(f, eta, strict=True)], carry)
+    loads = tree.inward([ex.vertcat(*pair) for pair in zip(f, eta, strict=True)], carry)
     return [load[:3] for load in loads], [load[3:] for load in loads]

@@ -33,32 +33,39 @@ def constraint_forces(
     a = forward_dynamics(tree, q, v, tau, gravity, wrenches)
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
     rows = [i for i, joint in enumerate(tree.joints) if joint]
-    along = of_joints(tree, lambda joint: joint.without_mimic.subspace).T @ F
-    across = F - of_joints(tree, lambda joint: _of_subspace(joint.without_mimic.subspace)) @ along
+    actuation = of_joints(tree, lambda joint: joint.without_mimic.subspace).T @ F
+    constraint = F - of_joints(tree, lambda joint: _of_subspace(joint.without_mimic.subspace)) @ actuation
     return {
         "wrench": ex.vertcat(*(ex.densify(F[i]) for i in rows)),
-        "actuation": ex.vertcat(*(along[i] if tree.inboard[i].nv == 1 else _length(along[i]) for i in rows)),
-        "constraint": ex.vertcat(*(ex.densify(across[i]) for i in rows)),
+        "actuation": ex.vertcat(*(actuation[i] if tree.inboard[i].nv == 1 else _length(actuation[i]) for i in rows)),
+        "constraint": ex.vertcat(*(ex.densify(constraint[i]) for i in rows)),
     }
 
 
 def bases(tree: Tree) -> dict[str, Any]:
     """`basis` (nj, 6, 6), zero beyond the `directions` (nj,) of each named joint."""
-    found = [basis(tree, i) for i, joint in enumerate(tree.joints) if joint]
+    joint_bases = [basis(tree, i) for i, joint in enumerate(tree.joints) if joint]
     return {
-        "basis": np.array([np.pad(G_hat, ((0, 0), (0, 6 - G_hat.shape[1]))) for G_hat in found]).reshape(-1, 6, 6),
-        "directions": np.array([float(G_hat.shape[1]) for G_hat in found]),
+        "basis": np.array([np.pad(G_hat, ((0, 0), (0, 6 - G_hat.shape[1]))) for G_hat in joint_bases]).reshape(
+            -1, 6, 6
+        ),
+        "directions": np.array([float(G_hat.shape[1]) for G_hat in joint_bases]),
     }
 
 
 def basis(tree: Tree, i: int) -> Matrix:
-    """G^ of body i's joint, (20): (6, 5), the directions of its constraint load; (6, 6) for a fixed joint.
+    """G^ of body i's joint, (20): (6, 5), the directions of its constraint load; (6, 6) for a fixed joint."""
+    return blocked_directions(tree.inboard[i].without_mimic.subspace)
+
+
+def blocked_directions(G: Matrix) -> Matrix:
+    """G^ of a joint with the motion subspace G, (20): (6, 6 - nv), orthonormal.
 
     In joint axes, angular part first. For a turning joint two torques across the axis, then three forces; for a sliding
     one three torques, then two forces across the axis; (6, 0) for a floating one.
     """
-    G = tree.inboard[i].without_mimic.subspace
     turning, shifting = _complement(G[:3]), _complement(G[3:])
+    # Torques and forces apart, unless the joint couples rotation and translation, as a screw does.
     if turning.shape[1] + shifting.shape[1] + G.shape[1] == 6:
         return np.block(
             [
@@ -66,18 +73,25 @@ def basis(tree: Tree, i: int) -> Matrix:
                 [np.zeros((3, turning.shape[1])), shifting],
             ]
         )
-    return _complement(G)  # the directions that are free turn and shift at once
+    # Its free directions rotate and translate at once.
+    return _complement(G)
 
 
 def _complement(G: Matrix) -> Matrix:
-    """An orthonormal basis of what is across the columns of G, (n, ..)."""
-    used = G[:, np.abs(G).max(axis=0, initial=0.0) > 0.0]
-    return np.eye(len(G)) if not used.size else np.linalg.svd(used.T)[2][used.shape[1] :].T
+    """An orthonormal basis of the complement of the columns of G, (n, ..)."""
+    # A joint that only slides has zero columns in its angular half: they would count as directions of it.
+    nonzero_columns = G[:, np.abs(G).max(axis=0, initial=0.0) > 0.0]
+    return (
+        np.eye(len(G))
+        if not nonzero_columns.size
+        else np.linalg.svd(nonzero_columns.T)[2][nonzero_columns.shape[1] :].T
+    )
 
 
 def _of_subspace(G: Matrix) -> Matrix:
     """G (G^T G)^-1, which is G where its columns are orthonormal."""
     gram = G.T @ G
+    # G itself, so that the usual axes, of length 1, keep their bits.
     return G if np.abs(gram - np.eye(len(gram))).max(initial=0.0) < 1e-14 else G @ np.linalg.inv(gram)
 
 

@@ -29,7 +29,7 @@ from dyn_service.dynamics.derivatives import assembled
 from dyn_service.dynamics.kinematics import influences, joint_values, joint_vector, motion_subspaces, zero_locked
 from dyn_service.dynamics.newton_euler import inertias, velocities
 from dyn_service.dynamics.spatial import Inertia, Mat, RigidTransform, angular, cross, join, linear, skew
-from dyn_service.dynamics.sweeps import PerBody, inward, inward_recursion, outward, walk
+from dyn_service.dynamics.sweeps import PerBody, inward, outward, walk
 from dyn_service.model.tree import Tree
 
 
@@ -44,9 +44,9 @@ class _VelocityLoad:
     def of(cls, inertia: Inertia, V: Mat) -> _VelocityLoad:
         """B of one body."""
         w, momentum = angular(V), inertia @ V
-        turned = skew(w) @ inertia.I - inertia.I @ skew(w)
-        shifted = skew(linear(V)) @ inertia.H.T - inertia.H @ skew(linear(V))
-        return cls((turned + shifted - skew(angular(momentum))) / 2, linear(momentum))
+        rotational = skew(w) @ inertia.I - inertia.I @ skew(w)
+        translational = skew(linear(V)) @ inertia.H.T - inertia.H @ skew(linear(V))
+        return cls((rotational + translational - skew(angular(momentum))) / 2, linear(momentum))
 
     @property
     def column(self) -> Mat:
@@ -82,25 +82,27 @@ def coriolis_matrix(tree: Tree, q: Mat, v: Mat) -> dict[str, Any]:
     C = _matrix(tree, D, G, M, rates, loads)
     if isinstance(C, ex.Matrix):
         return {"matrix": C, "forces": C @ v, "transposed_forces": C.T @ v}
-    if tree.free is not None:  # columns of locked joints are 0
+    # Columns of locked joints are 0 in C, so their rates must be 0 in C v.
+    if tree.free is not None:
         v = zero_locked(tree, v)
         V = velocities(tree, D, G, v)
     forces = inward(tree, D, M @ outward(tree, D, rates @ joint_values(tree, v)) + loads @ V)
     momenta = inward(tree, D, M @ V)
-    turned = inward(tree, D, PerBody(of.transposed_matmul(V_i) for of, V_i in zip(loads, V, strict=True)))
+    transposed_forces = inward(
+        tree, D, PerBody(load.transposed_matmul(V_i) for load, V_i in zip(loads, V, strict=True))
+    )
     return {
         "matrix": C,
         "forces": joint_vector(tree, G.T @ forces),
-        "transposed_forces": joint_vector(tree, rates.T @ momenta + G.T @ turned),
+        "transposed_forces": joint_vector(tree, rates.T @ momenta + G.T @ transposed_forces),
     }
 
 
 def _matrix(tree: Tree, D: PerBody, G: PerBody, M: PerBody, rates: PerBody, loads: PerBody) -> Any:
-    composite = inward_recursion(tree, M, lambda i, C_i: D[i].congruence(C_i))
-    of_branches = inward_recursion(
-        tree, [of.column for of in loads], lambda i, x: _VelocityLoad.of_column(x).in_parent(D[i]).column
-    )
-    B = [_VelocityLoad.of_column(x) for x in of_branches]
+    composite = tree.inward(M, lambda i, C_i: D[i].congruence(C_i))
+    columns = [load.column for load in loads]
+    B_columns = tree.inward(columns, lambda i, x: _VelocityLoad.of_column(x).in_parent(D[i]).column)
+    B = [_VelocityLoad.of_column(column) for column in B_columns]
 
     def start(k: int) -> tuple[Mat, Mat | None]:
         right, mass = composite[k] @ rates[k] + B[k] @ G[k], composite[k] @ G[k]

@@ -65,7 +65,7 @@ from dyn_service.dynamics.kinematics import (
     zero_locked,
 )
 from dyn_service.dynamics.newton_euler import inertias, world_acceleration
-from dyn_service.dynamics.rolled_tree import NotRolledError, PairMatrix, RolledTree, Solved, Walk, known_of_first
+from dyn_service.dynamics.rolled_tree import PairMatrix, Solved, Walk, known_of_first
 from dyn_service.dynamics.spatial import (
     Mat,
     angular,
@@ -80,7 +80,7 @@ from dyn_service.dynamics.spatial import (
     skew,
     upper_triangle,
 )
-from dyn_service.dynamics.sweeps import PerBody, inward, inward_recursion, of_parent, outward_recursion, walk
+from dyn_service.dynamics.sweeps import PerBody, inward, walk
 from dyn_service.model.joints.rotations import SMALL, series
 from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
 from dyn_service.model.tree import Tree
@@ -92,14 +92,14 @@ _NONE, _STILL = ex.zeros(3, 1), ex.zeros(6, 1)
 class Motion:
     """Per body, V and V-dot, and those of its parent carried to its origin; all in its own axes.
 
-    above: V of the parent in the parent's axes.
+    V_parent: V of the parent in the parent's axes.
     """
 
     V: PerBody
     A: PerBody
     V_p: PerBody
     A_p: PerBody
-    above: PerBody
+    V_parent: PerBody
 
 
 def motion(
@@ -111,42 +111,44 @@ def motion(
     gravity: Mat | None = None,
     *,
     relative: bool = False,
-    like: Motion | None = None,
+    same_v: Motion | None = None,
 ) -> Motion:
     """The outward sweep.
 
-    relative: linear velocities are those relative to the origin of the tree's first body. like: a motion with the same
-    velocities, which are not computed again.
+    relative: linear velocities are those relative to the origin of the tree's first body. same_v: a motion with the
+    same velocities, which are not computed again.
     """
-    rates, driven = G @ joint_values(tree, v), G @ joint_values(tree, a)
+    rates, accelerations = G @ joint_values(tree, v), G @ joint_values(tree, a)
     ground = _STILL if gravity is None else world_acceleration(gravity)
 
     def carried(i: int, V: Mat | None) -> Mat:
         if V is None:
+            # Relative to the first body, since a fast base would cost digits.
             return join(_NONE, -linear(rates[i]) if relative else _NONE)
         return D[i] @ V
 
-    if like is None:
-        V = PerBody(outward_recursion(tree, lambda i, V: carried(i, V) + rates[i]))
-        above = PerBody(of_parent(tree, V, _STILL))
-        V_p = PerBody(carried(i, None if parent < 0 else above[i]) for i, parent in enumerate(tree.parent))
+    if same_v is None:
+        V = PerBody(tree.outward(lambda i, V: carried(i, V) + rates[i]))
+        V_parent = PerBody(tree.of_parent(V, _STILL))
+        V_p = PerBody(carried(i, None if parent < 0 else V_parent[i]) for i, parent in enumerate(tree.parent))
     else:
-        V, above, V_p = like.V, like.above, like.V_p
+        V, V_parent, V_p = same_v.V, same_v.V_parent, same_v.V_p
 
     def accelerated(i: int, A: Mat | None) -> Mat:
         if A is None:
             return D[i] @ ground
-        omega = angular(above[i])
+        # The velocities relative to the first body suffice here: only omega enters.
+        omega = angular(V_parent[i])
         return D[i] @ A + join(_NONE, D[i].rotation @ cross(omega, cross(omega, D[i].offset)))
 
     def step(i: int, A: Mat | None) -> Mat:
         w, u, omega = angular(rates[i]), linear(rates[i]), angular(V_p[i])
-        return accelerated(i, A) + driven[i] + join(cross(omega, w), 2 * cross(omega, u) + cross(w, u))
+        return accelerated(i, A) + accelerations[i] + join(cross(omega, w), 2 * cross(omega, u) + cross(w, u))
 
-    A = PerBody(outward_recursion(tree, step))
-    A_above = of_parent(tree, A, _STILL)
+    A = PerBody(tree.outward(step))
+    A_above = tree.of_parent(A, _STILL)
     A_p = (accelerated(i, None if parent < 0 else A_above[i]) for i, parent in enumerate(tree.parent))
-    return Motion(V, A, V_p, PerBody(A_p), above)
+    return Motion(V, A, V_p, PerBody(A_p), V_parent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,20 +196,21 @@ class Branch:
 
 
 def branches(
-    tree: Tree, D: PerBody, moved: Motion, wrenches: PerBody | None, like: Sequence[Branch] | None = None
+    tree: Tree, D: PerBody, body_motion: Motion, wrenches: PerBody | None, same_v: Sequence[Branch] | None = None
 ) -> list[Branch]:
-    """The inward sweep. like: the branches of a motion with the same velocities: only F is computed."""
-    own, loads = [], []
-    for i, (M, V, A) in enumerate(zip(inertias(tree), moved.V, moved.A, strict=True)):
+    """The inward sweep. same_v: the branches of a motion with the same velocities: only F is computed."""
+    bodies, loads = [], []
+    for i, (M, V, A) in enumerate(zip(inertias(tree), body_motion.V, body_motion.A, strict=True)):
         omega, K, h = angular(V), M @ V, ex.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
         F = M @ A + join(cross(omega, M.I @ omega), cross(omega, cross(omega, h)))
         loads.append(F if wrenches is None else F - wrenches[i])
-        turned = skew(omega) @ M.I
-        own.append(Branch(M.m[0, 0], h, M.I, turned + turned.T + moment_rate(linear(V), h), K, F))
+        omega_I = skew(omega) @ M.I
+        bodies.append(Branch(M.m[0, 0], h, M.I, omega_I + omega_I.T + moment_rate(linear(V), h), K, F))
     F = inward(tree, D, loads)
-    if like is not None:
-        return [replace(of, F=F_i) for of, F_i in zip(like, F, strict=True)]
-    columns = inward_recursion(tree, [of.column for of in own], lambda i, x: Branch.of(x, _STILL).carried(D[i]).column)
+    # All sums but F depend on positions and velocities alone.
+    if same_v is not None:
+        return [replace(branch, F=F_i) for branch, F_i in zip(same_v, F, strict=True)]
+    columns = tree.inward([branch.column for branch in bodies], lambda i, x: Branch.of(x, _STILL).carried(D[i]).column)
     return [Branch.of(x, F_i) for x, F_i in zip(columns, F, strict=True)]
 
 
@@ -226,15 +229,15 @@ class Ground:
 def ground_of(G: Mat, V: Mat, V_p: Mat, A_p: Mat) -> Ground:
     """psi (3, k), Omega, Gamma and Psi (6, k)."""
     g, u = G[:3, :], G[3:, :]
-    omega, v, turned, lifted = skew(angular(V_p)), linear(V_p), skew(angular(A_p)), skew(linear(A_p))
+    omega, v, alpha, a_p = skew(angular(V_p)), linear(V_p), skew(angular(A_p)), skew(linear(A_p))
     psi = omega @ g
-    shifted = turned @ u + omega @ (omega @ u) + lifted @ g + 2 * skew(v) @ psi
-    both = V_p + V
-    w = skew(angular(both))
+    shifted = alpha @ u + omega @ (omega @ u) + a_p @ g + 2 * skew(v) @ psi
+    V_sum = V_p + V
+    w = skew(angular(V_sum))
     return Ground(
         psi,
-        ex.vertcat(turned @ g + omega @ psi, shifted),
-        ex.vertcat(w @ g, w @ u + skew(linear(both)) @ g),
+        ex.vertcat(alpha @ g + omega @ psi, shifted),
+        ex.vertcat(w @ g, w @ u + skew(linear(V_sum)) @ g),
         ex.vertcat(psi, omega @ u + skew(v) @ g),
     )
 
@@ -264,39 +267,43 @@ class Swept:
 
     D: PerBody
     G: PerBody
-    moved: Motion
+    motion: Motion
     branch: list[Branch]
 
 
 def swept(
-    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None, like: Swept | None = None
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None, same_qv: Swept | None = None
 ) -> Swept:
-    """Both sweeps. like: those of the same q and v."""
-    if like is not None:
-        moved = motion(tree, like.D, like.G, v, a, gravity, relative=True, like=like.moved)
-        return Swept(like.D, like.G, moved, branches(tree, like.D, moved, wrenches, like.branch))
+    """Both sweeps. same_qv: those of the same q and v."""
+    if same_qv is not None:
+        body_motion = motion(tree, same_qv.D, same_qv.G, v, a, gravity, relative=True, same_v=same_qv.motion)
+        return Swept(
+            same_qv.D, same_qv.G, body_motion, branches(tree, same_qv.D, body_motion, wrenches, same_qv.branch)
+        )
     D, G = influences(tree, q), motion_subspaces(tree)
-    moved = motion(tree, D, G, v, a, gravity, relative=True)
-    return Swept(D, G, moved, branches(tree, D, moved, wrenches))
+    body_motion = motion(tree, D, G, v, a, gravity, relative=True)
+    return Swept(D, G, body_motion, branches(tree, D, body_motion, wrenches))
 
 
 def of_inverse_dynamics(
-    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None, like: Swept | None = None
+    tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None, same_qv: Swept | None = None
 ) -> Derivatives:
-    """tau, (18a), and its derivatives with respect to q, v and a. like: see `swept`."""
-    both, rotor = swept(tree, q, v, a, gravity, wrenches, like), passive.armatures(tree)
-    D, G, moved, branch = both.D, both.G, both.moved, both.branch
-    ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
+    """tau, (18a), and its derivatives with respect to q, v and a. same_qv: see `swept`."""
+    sweeps, rotor = swept(tree, q, v, a, gravity, wrenches, same_qv), passive.armatures(tree)
+    D, G, body_motion, branch = sweeps.D, sweeps.G, sweeps.motion, sweeps.branch
+    motions = zip(G, body_motion.V, body_motion.V_p, body_motion.A_p, strict=True)
+    ground = [ground_of(*motions_i) for motions_i in motions]
 
     def start(i: int) -> tuple[Mat, Mat | None]:
-        of, on = branch[i], ground[i]
-        Q = of.coriolis(on.psi) + of.inertia(on.Omega)
-        W = of.coriolis(G[i][:3, :]) + of.inertia(on.Gamma)
-        K, r = of.inertia(G[i]), of.coriolis_transposed(G[i])
+        branch_i, ground_i = branch[i], ground[i]
+        Q = branch_i.coriolis(ground_i.psi) + branch_i.inertia(ground_i.Omega)
+        W = branch_i.coriolis(G[i][:3, :]) + branch_i.inertia(ground_i.Gamma)
+        K, r = branch_i.inertia(G[i]), branch_i.coriolis_transposed(G[i])
+        # dtau/da is M: one half is computed and mirrored.
         block = ex.vertcat(G[i].T @ Q, G[i].T @ W, mirrored(G[i].T @ K) + rotor[i])
         if not tree.inboard[i].nv or tree.parent[i] < 0:
             return block, None
-        return block, _carried(D[i], ex.vertcat(Q + loaded(G[i], of.F), W, K, r))
+        return block, _carried(D[i], ex.vertcat(Q + loaded(G[i], branch_i.F), W, K, r))
 
     def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
         K, r = state[12:18, :], state[18:, :]
@@ -305,7 +312,7 @@ def of_inverse_dynamics(
         return ex.vertcat(*columns, *rows), None if tree.parent[j] < 0 else _carried(D[j], state)
 
     dq, dv, da = assembled(tree, walk(tree, start, step, outward=False), 3)
-    tau = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(G, branch, strict=True)))
+    tau = joint_vector(tree, PerBody(G_i.T @ branch_i.F for G_i, branch_i in zip(G, branch, strict=True)))
     return Derivatives(
         tau + passive.armature(tree) * a + passive.efforts(tree, q, v),
         plus_diagonal(tree, dq, passive.stiffness(tree)),
@@ -314,25 +321,25 @@ def of_inverse_dynamics(
     )
 
 
-def assembled(tree: Tree, found: dict[tuple[int, int], Mat] | Walk, count: int, *, columns: bool = False) -> list[Any]:
+def assembled(tree: Tree, blocks: dict[tuple[int, int], Mat] | Walk, count: int, *, columns: bool = False) -> list[Any]:
     """`count` matrices (nv, nv) of blocks for each body i and its ancestors j; rows of locked joints are 0.
 
     Blocks: above each other, of each matrix (j, i), (nv_j, nv_i); then, if j is not i, of each the transposed (i, j),
     of the last only if it is not symmetric. columns: whether columns of locked joints are 0, too.
     """
-    if isinstance(found, Walk):
-        return _recorded(tree, found, count, columns=columns)
+    if isinstance(blocks, Walk):
+        return _recorded(tree, blocks, count, columns=columns)
     matrices = [ex.zeros(tree.nv, tree.nv) for _ in range(count)]
-    for (i, j), block in found.items():
+    for (i, j), block in blocks.items():
         if not block.numel():
             continue
         of_i, of_j = tree.in_v[i], tree.in_v[j]
         parts = ex.vertsplit(block, tree.inboard[j].nv)
-        for to, part in zip(matrices, parts[:count], strict=True):
-            to[of_j, of_i] += part
+        for matrix, part in zip(matrices, parts[:count], strict=True):
+            matrix[of_j, of_i] += part
         if i != j:
-            for to, part in zip(matrices, (*parts[count:], parts[count - 1])[:count], strict=True):
-                to[of_i, of_j] += part.T
+            for matrix, part in zip(matrices, (*parts[count:], parts[count - 1])[:count], strict=True):
+                matrix[of_i, of_j] += part.T
     if tree.free is None:
         return matrices
     return [free_selector(tree) @ X @ (free_selector(tree) if columns else ex.eye(tree.nv)) for X in matrices]
@@ -346,32 +353,34 @@ def _recorded(tree: Tree, walk: Walk, count: int, *, columns: bool) -> list[Any]
         free_of_first = known_of_first(walk, free)
     matrices = [PairMatrix(walk, [ex.zeros(0, 0)] * len(tree)) for _ in range(count)]
 
-    def of_free(part: Mat, rows: Mat | None, others: Mat | None) -> Mat:
+    def of_free(part: Mat, rows: Mat | None, columns: Mat | None) -> Mat:
         part = part if rows is None else ex.diag(rows) @ part
-        return part if others is None else part @ ex.diag(others)
+        return part if columns is None else part @ ex.diag(columns)
 
     for a in kinds:
         if tree.inboard[a].nv:
             parts = ex.vertsplit(walk.first[a][0], tree.inboard[a].nv)
-            for to, part in zip(matrices, parts, strict=True):
-                to.first[a] = of_free(part, free and free[a], free[a] if free and columns else None)
+            for matrix, part in zip(matrices, parts, strict=True):
+                matrix.first[a] = of_free(part, free and free[a], free[a] if free and columns else None)
     for (a, b), (block, _) in walk.others.items():
         if block.numel():
             parts = ex.vertsplit(block, tree.inboard[b].nv)
             of_b, of_a = (free[b], free_of_first[a, b]) if free else (None, None)
-            for to, part in zip(matrices, parts[:count], strict=True):
-                to.across[a, b] = of_free(part, of_b, of_a if columns else None)
-            for to, part in zip(matrices, (*parts[count:], parts[count - 1])[:count], strict=True):
-                to.along[a, b] = of_free(part, of_b if columns else None, of_a)
+            for matrix, part in zip(matrices, parts[:count], strict=True):
+                matrix.across[a, b] = of_free(part, of_b, of_a if columns else None)
+            for matrix, part in zip(matrices, (*parts[count:], parts[count - 1])[:count], strict=True):
+                matrix.along[a, b] = of_free(part, of_b if columns else None, of_a)
     return matrices
 
 
 def plus_diagonal(tree: Tree, X: Any, d: Mat) -> Any:
-    """X + diag(d)."""
-    if isinstance(tree, RolledTree):
-        own = zip(joint_values(tree, d), tree.follows, strict=True)
-        return X.plus_diagonal([ex.diag(x * float(not led)) if x.numel() else ex.zeros(0, 0) for x, led in own])
-    return X + ex.diag(d)
+    """X + diag(d), of matrices of pairs, too."""
+    if isinstance(X, ex.Matrix):
+        return X + ex.diag(d)
+    entries = zip(joint_values(tree, d), tree.follows, strict=True)
+    return X.plus_diagonal(
+        [ex.diag(x * float(not follower)) if x.numel() else ex.zeros(0, 0) for x, follower in entries]
+    )
 
 
 def by_row(X: Any) -> Any:
@@ -416,30 +425,32 @@ def net_efforts(
     tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> tuple[Mat, mass_matrix.Entries | Walk, Swept]:
     """M a of (19a), (nv,), the entries of M, (nv, nv), by the sweeps of the derivatives, and these, without a."""
-    still = swept(tree, q, v, ex.zeros(tree.nv, 1), gravity, wrenches)
-    bias = joint_vector(tree, PerBody(G_i.T @ of.F for G_i, of in zip(still.G, still.branch, strict=True)))
-    M = mass_entries(tree, still.D, still.G, still.branch)
-    return zero_locked(tree, tau) - bias - passive.efforts(tree, q, v), M, still
+    sweeps = swept(tree, q, v, ex.zeros(tree.nv, 1), gravity, wrenches)
+    bias = joint_vector(
+        tree, PerBody(G_i.T @ branch_i.F for G_i, branch_i in zip(sweeps.G, sweeps.branch, strict=True))
+    )
+    M = mass_entries(tree, sweeps.D, sweeps.G, sweeps.branch)
+    return zero_locked(tree, tau) - bias - passive.efforts(tree, q, v), M, sweeps
 
 
 def of_forward_dynamics(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Derivatives:
     """a, (19a), and its derivatives with respect to q, v and tau."""
-    net, M, still = net_efforts(tree, q, v, tau, gravity, wrenches)
+    net, M, sweeps = net_efforts(tree, q, v, tau, gravity, wrenches)
     a = mass_matrix.solve(tree, M, net)
-    of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches, still)
+    of_tau = of_inverse_dynamics(tree, q, v, a, gravity, wrenches, sweeps)
     if isinstance(M, Walk):
-        own = PairMatrix(of_tau.q.walk, [ex.zeros(*X.shape) for X in of_tau.q.first])
-        inverse = Solved(M, plus_diagonal(tree, own, zero_locked(tree, ex.full(tree.nv, 1, 1.0))), symmetric=True)
+        zero = PairMatrix(of_tau.q.walk, [ex.zeros(*X.shape) for X in of_tau.q.first])
+        inverse = Solved(M, plus_diagonal(tree, zero, zero_locked(tree, ex.full(tree.nv, 1, 1.0))), symmetric=True)
         return Derivatives(a, Solved(M, -of_tau.q), Solved(M, -of_tau.v), inverse)
-    found = mass_matrix.solve(tree, M, ex.horzcat(-of_tau.q, -of_tau.v, free_selector(tree)))
-    parts: list[Mat] = ex.horzsplit(found, tree.nv) if tree.nv else [found] * 3
+    solutions = mass_matrix.solve(tree, M, ex.horzcat(-of_tau.q, -of_tau.v, free_selector(tree)))
+    parts: list[Mat] = ex.horzsplit(solutions, tree.nv) if tree.nv else [solutions] * 3
     da_dq, da_dv, inverse = parts
     # Of the symmetric inverse, the half that the back substitution finds first.
-    at = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
+    position = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
     da_dtau = ex.zeros(tree.nv, tree.nv)
     for i in range(tree.nv):
         for j in range(tree.nv):
-            da_dtau[i, j] = inverse[i, j] if at[i] <= at[j] else inverse[j, i]
+            da_dtau[i, j] = inverse[i, j] if position[i] <= position[j] else inverse[j, i]
     return Derivatives(a, da_dq, da_dv, da_dtau)
 
 
@@ -459,22 +470,22 @@ def forward_dynamics_derivatives(
 
 @dataclass(frozen=True, eq=False)
 class _Changing:
-    """A value and its changes, one column each, in the formulas of `model/steps.py`. by: None for a constant."""
+    """A value and its changes, one column each, in the formulas of `model/steps.py`. change: None for a constant."""
 
     x: Mat
-    by: Any = None
+    change: Any = None
 
     def __add__(self, other: _Changing) -> _Changing:
-        return _Changing(self.x + other.x, self.by + other.by)
+        return _Changing(self.x + other.x, self.change + other.change)
 
     def __truediv__(self, n: float) -> _Changing:
         return _Changing(self.x / n)
 
     def __mul__(self, other: _Changing) -> _Changing:
-        return _Changing(self.x * other.x, self.x * other.by)
+        return _Changing(self.x * other.x, self.x * other.change)
 
     def __rmul__(self, n: float) -> _Changing:
-        return _Changing(n * self.x, n * self.by)
+        return _Changing(n * self.x, n * self.change)
 
 
 class _Positions:
@@ -501,14 +512,14 @@ class _Positions:
 
     def motions(self, q: _Changing) -> Mat:
         """Returns the small motions of changes of the entries of q, which need not be unit quaternions."""
-        return q.by if self._flat else self._of(q.x)[3] @ q.by
+        return q.change if self._flat else self._of(q.x)[3] @ q.change
 
     def rate(self, q: _Changing, v: _Changing) -> _Changing:
         """q-dot, and the changes of its entries."""
         if self._flat:
             return v
-        rate, N, turned, _ = self._of(q.x, v.x)
-        return _Changing(rate, turned @ q.by + N @ v.by)
+        rate, N, rate_q, _ = self._of(q.x, v.x)
+        return _Changing(rate, rate_q @ q.change + N @ v.change)
 
     def normalised(self, q: _Changing) -> _Changing:
         """The position with quaternions of unit length, and its small motions."""
@@ -516,23 +527,26 @@ class _Positions:
 
     def integrate(self, q: _Changing, v: _Changing, dt: _Changing) -> _Changing:
         """The position after dt with constant v, and its small motions."""
-        carried, moved = integrate_derivatives(self._tree, dt.x * v.x)
+        of_position, of_motion = integrate_derivatives(self._tree, dt.x * v.x)
         x = integrate(self._tree, q.x, v.x, dt.x)
-        return _Changing(x, carried @ q.by + dt.x * (moved @ v.by))
+        return _Changing(x, of_position @ q.change + dt.x * (of_motion @ v.change))
 
 
 _Acceleration = Callable[[_Changing, _Changing], _Changing]
 
 
-def _stepped(
+def _step(
     step: Step, tree: Tree, acceleration: _Acceleration, q: Mat, v: Mat, dt: Mat, dq: Mat, dv: Mat
 ) -> tuple[_Changing, _Changing]:
     """Returns the state after dt. acceleration: of a state, changes of its position are small motions."""
-    on = _Positions(tree)
-    at = acceleration
+    positions = _Positions(tree)
+    stage_acceleration = acceleration
     if step is rk4_step:
-        dq, at = on.entries(q, dq), lambda q, v: acceleration(_Changing(q.x, on.motions(q)), v)
-    return step(at, _Changing(q, dq), _Changing(v, dv), _Changing(dt), on=on)
+        dq, stage_acceleration = (
+            positions.entries(q, dq),
+            lambda q, v: acceleration(_Changing(q.x, positions.motions(q)), v),
+        )
+    return step(stage_acceleration, _Changing(q, dq), _Changing(v, dv), _Changing(dt), on=positions)
 
 
 def _changes(
@@ -550,15 +564,16 @@ def _changes(
 
     They are linear in the change of the state before, dq and dv, and those of the accelerations a1 .., da1 ...
     """
-    found: dict[str, Mat] = {}
+    states: dict[str, Mat] = {}
 
-    def at(q: _Changing, v: _Changing) -> _Changing:
-        k = 1 + len(found) // 2
-        found[f"dq{k}"], found[f"dv{k}"] = q.by, v.by
+    def stage(q: _Changing, v: _Changing) -> _Changing:
+        # Two entries, dq and dv, for each earlier stage.
+        k = 1 + len(states) // 2
+        states[f"dq{k}"], states[f"dv{k}"] = q.change, v.change
         return _Changing(changes[f"a{k}"], changes[f"da{k}"])
 
-    q_next, v_next = _stepped(step, tree, at, q, v, dt, changes["dq"], changes["dv"])
-    return {**found, "dq": q_next.by, "dv": v_next.by}
+    q_next, v_next = _step(step, tree, stage, q, v, dt, changes["dq"], changes["dv"])
+    return {**states, "dq": q_next.change, "dv": v_next.change}
 
 
 def _of_step(
@@ -568,22 +583,26 @@ def _of_step(
 
     Raises NotRolledError on a rolled tree: its kernels are in stages, since the matrices are multiplied.
     """
-    if isinstance(tree, RolledTree):
-        raise NotRolledError("the derivatives of a step are products of matrices")
-    n, several = tree.nv, step is rk4_step
-    at_q, at_v = (ex.sym("q", tree.nq), ex.sym("v", n)) if several else (q, v)
-    of = of_forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
-    written = [of.f, of.q, of.v, of.x]
+    tree.need_bodies("the derivatives of a step are products of matrices")
+    n, has_stages = tree.nv, step is rk4_step
+    q_symbols, v_symbols = (ex.sym("q", tree.nq), ex.sym("v", n)) if has_stages else (q, v)
+    derivatives = of_forward_dynamics(tree, q_symbols, v_symbols, tau, gravity, wrenches)
+    expressions = [derivatives.f, derivatives.q, derivatives.v, derivatives.x]
 
-    def at(q: _Changing, v: _Changing) -> _Changing:
+    def stage(q: _Changing, v: _Changing) -> _Changing:
+        # RK4 enters the same expressions at each stage, because tracing them again would take most of the time.
         a, a_q, a_v, a_tau = (
-            ex.substitute(written, [at_q, at_v], [ex.densify(q.x), ex.densify(v.x)]) if several else written
+            ex.substitute(expressions, [q_symbols, v_symbols], [ex.densify(q.x), ex.densify(v.x)])
+            if has_stages
+            else expressions
         )
-        return _Changing(a, a_q @ q.by + a_v @ v.by + ex.horzcat(ex.zeros(n, 2 * n), a_tau))
+        return _Changing(a, a_q @ q.change + a_v @ v.change + ex.horzcat(ex.zeros(n, 2 * n), a_tau))
 
-    none, one = ex.zeros(n, n), ex.eye(n)
-    q_next, v_next = _stepped(step, tree, at, q, v, dt, ex.horzcat(one, none, none), ex.horzcat(none, one, none))
-    return step_outputs(q_next.x, v_next.x, q_next.by, v_next.by)
+    zero, identity = ex.zeros(n, n), ex.eye(n)
+    q_next, v_next = _step(
+        step, tree, stage, q, v, dt, ex.horzcat(identity, zero, zero), ex.horzcat(zero, identity, zero)
+    )
+    return step_outputs(q_next.x, v_next.x, q_next.change, v_next.change)
 
 
 explicit_euler = partial(_of_step, explicit_euler_step)
@@ -596,9 +615,9 @@ rk4_changes = partial(_changes, rk4_step)
 
 def step_outputs(q: Mat, v: Mat, of_q: Mat, of_v: Mat) -> dict[str, Mat]:
     """Outputs of a step. of_q, of_v: changes with q, v and tau, (nv, 3 nv)."""
-    both: Mat = ex.vertcat(of_q, of_v)
+    dx: Mat = ex.vertcat(of_q, of_v)
     n = v.shape[0]
-    return {"q": q, "v": v, "dx_dx": row_by_row(both[:, : 2 * n]), "dx_dtau": row_by_row(both[:, 2 * n :])}
+    return {"q": q, "v": v, "dx_dx": row_by_row(dx[:, : 2 * n]), "dx_dtau": row_by_row(dx[:, 2 * n :])}
 
 
 def integrate_derivatives(tree: Tree, step: Mat) -> tuple[Mat, Mat]:
@@ -607,24 +626,26 @@ def integrate_derivatives(tree: Tree, step: Mat) -> tuple[Mat, Mat]:
     Of X = ad_step, [w x, 0; u x, w x] on the joint's own velocities: e^-X, and its mean from 0 to step,
     e - X / 2 + X^2 / 6 - ..., a polynomial in X, since X^5 = -2 w^2 X^3 - w^4 X.
     """
-    carried, moved = ex.eye(tree.nv), ex.eye(tree.nv)
+    by_position, by_step = ex.eye(tree.nv), ex.eye(tree.nv)
     for i in tree.independent_bodies:
-        joint, at = tree.inboard[i], tree.in_v[i]
+        joint, in_v = tree.inboard[i], tree.in_v[i]
+        # Its motions commute, so carrying them changes nothing.
         if joint.rate_is_velocity:
             continue
         G = constant(joint.subspace)
-        w, u = skew((G @ step[at])[:3]), skew((G @ step[at])[3:])
-        square = ex.sumsqr((G @ step[at])[:3])
+        w, u = skew((G @ step[in_v])[:3]), skew((G @ step[in_v])[3:])
+        square = ex.sumsqr((G @ step[in_v])[:3])
 
         def turned(Y: Mat, w: Mat = w, u: Mat = u) -> Mat:
             return ex.vertcat(w @ Y[:3, :], u @ Y[:3, :] + w @ Y[3:, :])
 
         total = ex.zeros(6, joint.nv)
+        # By Horner's rule: powers of X would be matrices.
         for factor in reversed(_means(square)):
             total = turned(factor * G + total)
-        moved[at, at] = G.T @ (G - total)
-        carried[at, at] = G.T @ (G - turned(G - total))
-    return carried, moved
+        by_step[in_v, in_v] = G.T @ (G - total)
+        by_position[in_v, in_v] = G.T @ (G - turned(G - total))
+    return by_position, by_step
 
 
 def _means(square: Mat) -> list[Mat]:
@@ -633,6 +654,7 @@ def _means(square: Mat) -> list[Mat]:
     J. Sola, J. Deray, D. Atchuthan, 'A micro Lie theory', 2018; closed forms, and below `SMALL` their series.
     """
     small = square < SMALL
+    # Both branches are computed: the closed form must be finite where the series is selected.
     wide = ex.sqrt(ex.if_else(small, SMALL, square))
     sin, cos = ex.sin(wide), ex.cos(wide)
     closed = (
@@ -641,27 +663,31 @@ def _means(square: Mat) -> list[Mat]:
         (2 - wide * sin - 2 * cos) / (2 * wide**4),
         -(2 * wide - 3 * sin + wide * cos) / (2 * wide**5),
     )
-    return [ex.if_else(small, series(square, of), direct) for of, direct in zip(_SERIES, closed, strict=True)]
+    return [
+        ex.if_else(small, series(square, coefficients), direct)
+        for coefficients, direct in zip(_SERIES, closed, strict=True)
+    ]
 
 
 def _series(terms: int) -> tuple[tuple[float, ...], ...]:
     """The series of `_means` in powers of |w|^2, by X^5 = -2 w^2 X^3 - w^4 X."""
-    power = {(1, 0): Fraction(1)}  # X^n: coefficients of X^k w^(2 m)
-    found: dict[tuple[int, int], Fraction] = {}
+    # Fractions, so that the sums are exact. power: X^n by its coefficients of X^k w^(2 m).
+    power = {(1, 0): Fraction(1)}
+    coefficients: dict[tuple[int, int], Fraction] = {}
     for n in range(1, 2 * terms + 4):
         for key, factor in power.items():
-            found[key] = found.get(key, Fraction(0)) - (-1) ** n * factor / factorial(n + 1)
+            coefficients[key] = coefficients.get(key, Fraction(0)) - (-1) ** n * factor / factorial(n + 1)
         raised: dict[tuple[int, int], Fraction] = {}
         for (k, m), factor in power.items():
-            for to, by in (((k + 1, m), 1),) if k < 4 else (((3, m + 1), -2), ((1, m + 2), -1)):
-                raised[to] = raised.get(to, Fraction(0)) + by * factor
+            for term, multiple in (((k + 1, m), 1),) if k < 4 else (((3, m + 1), -2), ((1, m + 2), -1)):
+                raised[term] = raised.get(term, Fraction(0)) + multiple * factor
         power = raised
-    return tuple(tuple(float(found.get((k, m), 0)) for m in range(terms)) for k in (1, 2, 3, 4))
+    return tuple(tuple(float(coefficients.get((k, m), 0)) for m in range(terms)) for k in (1, 2, 3, 4))
 
 
 _SERIES = _series(9)
 
 
-def _named(of: Derivatives, f: str, x: str) -> dict[str, Mat]:
-    parts = {"q": of.q, "v": of.v, x: of.x}
-    return {f: of.f} | {f"d{f}_d{name}": by_row(part) for name, part in parts.items()}
+def _named(derivatives: Derivatives, f: str, x: str) -> dict[str, Mat]:
+    parts = {"q": derivatives.q, "v": derivatives.v, x: derivatives.x}
+    return {f: derivatives.f} | {f"d{f}_d{name}": by_row(part) for name, part in parts.items()}

@@ -76,30 +76,32 @@ _tables = _Tables()
 @contextmanager
 def graph() -> Iterator[None]:
     """Within this block, symbols of this thread belong to a new graph, which shares no node with others."""
-    before, _tables.table = _tables.table, {}
+    outer, _tables.table = _tables.table, {}
     try:
         yield
     finally:
-        _tables.table.clear()  # nodes and table refer to each other
-        _tables.table = before
+        # Nodes and table refer to each other: without this they would wait for the garbage collector.
+        _tables.table.clear()
+        _tables.table = outer
 
 
 def _unary(op: int, a: Node) -> Node:
     table = a.table
     key = (op, a)
-    found = table.get(key)
-    if found is None:
-        found = table[key] = Node(op, a, None, table)
-    return found
+    node = table.get(key)
+    if node is None:
+        node = table[key] = Node(op, a, None, table)
+    return node
 
 
 def _binary(op: int, a: Any, b: Any) -> Node:
     table: Table = b.table if type(a) is float else a.table
+    # Operands keep their order, by which LLVM fuses products: sorting them would change last bits.
     key = (op, a, b)
-    found = table.get(key)
-    if found is None:
-        found = table[key] = Node(op, a, b, table)
-    return found
+    node = table.get(key)
+    if node is None:
+        node = table[key] = Node(op, a, b, table)
+    return node
 
 
 _COMMUTATIVE = frozenset((ADD, MUL, FMIN, FMAX))
@@ -174,11 +176,18 @@ def _add(x: Any, y: Any) -> Any:
     if q == SUB and _same(x, y.b):
         return y.a
     if p in (SQUARE, MUL) and q == p:
-        one, other = _share(x), _share(y)
-        if one and other and one[0] == other[0] and type(one[1]) is not float and type(other[1]) is not float:
-            f, g = one[1], other[1]
+        x_share, y_share = _share(x), _share(y)
+        if (
+            x_share
+            and y_share
+            and x_share[0] == y_share[0]
+            and type(x_share[1]) is not float
+            and type(y_share[1]) is not float
+        ):
+            f, g = x_share[1], y_share[1]
+            # sin^2 + cos^2, which rotations about parallel axes produce.
             if {f.op, g.op} == {SIN, COS} and _same(f.a, g.a):
-                return 1.0 if one[0] is None else one[0]
+                return 1.0 if x_share[0] is None else x_share[0]
     return _binary(ADD, x, y)
 
 
@@ -219,6 +228,7 @@ def _sub(x: Any, y: Any) -> Any:
 
 def _neg(x: Any) -> Any:
     if type(x) is float:
+        # 0.0 instead of -0.0, as in `_entry`.
         return -x if x else 0.0
     return x.a if x.op == NEG else _unary(NEG, x)
 
@@ -226,7 +236,8 @@ def _neg(x: Any) -> Any:
 def _mul(x: Any, y: Any) -> Any:
     if type(y) is float:
         if type(x) is float:
-            return x * y + 0.0  # not -0.0
+            # + 0.0 turns -0.0 into 0.0, as in `_entry`.
+            return x * y + 0.0
         x, y = y, x
     if type(x) is float:
         q = y.op
@@ -376,10 +387,10 @@ def _not(x: Any) -> Any:
 
 
 def _less(x: Any, y: Any) -> Any:
-    apart = _sub(x, y)
-    if type(apart) is not float:
-        return 0.0 if apart.op in (SQUARE, FABS) else _binary(LESS, x, y)
-    return float(x < y) if type(x) is float and type(y) is float else 0.0 if apart >= 0.0 else _binary(LESS, x, y)
+    difference = _sub(x, y)
+    if type(difference) is not float:
+        return 0.0 if difference.op in (SQUARE, FABS) else _binary(LESS, x, y)
+    return float(x < y) if type(x) is float and type(y) is float else 0.0 if difference >= 0.0 else _binary(LESS, x, y)
 
 
 def _atan2(x: Any, y: Any) -> Any:
@@ -449,7 +460,8 @@ class Matrix:
     """A matrix. data: its entries, column by column."""
 
     __slots__ = ("data", "shape")
-    __array_ufunc__ = None  # arrays and their scalars leave operations with a matrix to the matrix
+    # NumPy's arrays and scalars then leave operations with a matrix to the matrix.
+    __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, rows: int, columns: int, data: list[Entry]) -> None:
@@ -508,9 +520,9 @@ class Matrix:
         i, j = key
         if not isinstance(i, slice) and not isinstance(j, slice):
             return [range(rows)[i] + rows * range(columns)[j]], 1, 1
-        down = range(rows)[i] if isinstance(i, slice) else (range(rows)[i],)
-        across = range(columns)[j] if isinstance(j, slice) else (range(columns)[j],)
-        return [r + rows * c for c in across for r in down], len(down), len(across)
+        row_indices = range(rows)[i] if isinstance(i, slice) else (range(rows)[i],)
+        column_indices = range(columns)[j] if isinstance(j, slice) else (range(columns)[j],)
+        return [r + rows * c for c in column_indices for r in row_indices], len(row_indices), len(column_indices)
 
     def __getitem__(self, key: Any) -> Matrix:
         data = self.data
@@ -521,13 +533,13 @@ class Matrix:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         places, rows, columns = self._chosen(key)
-        given = matrix(value)
-        if given.shape == (1, 1):
-            entries = given.data * len(places)
-        elif given.shape == (rows, columns):
-            entries = given.data
+        source = matrix(value)
+        if source.shape == (1, 1):
+            entries = source.data * len(places)
+        elif source.shape == (rows, columns):
+            entries = source.data
         else:
-            raise ValueError(f"a part of shape {(rows, columns)} cannot be set to a matrix of shape {given.shape}")
+            raise ValueError(f"a part of shape {(rows, columns)} cannot be set to a matrix of shape {source.shape}")
         for k, x in zip(places, entries, strict=True):
             self.data[k] = 0.0 if x is None and len(entries) == 1 else x
 
@@ -604,7 +616,8 @@ def _entry(x: Any) -> Entry:
     if type(x) is Matrix:
         (entry,) = x.data
         return entry
-    return x if isinstance(x, Node) else float(x) + 0.0  # not -0.0, which equals 0.0 as a key
+    # + 0.0 turns -0.0 into 0.0: both are the same key of the table, which would keep the first.
+    return x if isinstance(x, Node) else float(x) + 0.0
 
 
 def column(entries: Sequence[Entry]) -> Matrix:
@@ -654,6 +667,7 @@ def _elementwise(op: int, left: Any, right: Any) -> Matrix:
         if a is None and op in _ZERO_LEFT:
             return zeros(*y.shape)
         a = 0.0 if a is None else a
+        # Structural zeros stay where the function is zero there: loops skip them.
         at_zero: Entry = None
         if op not in _ZERO_RIGHT and None in y.data:
             at_zero = _or_none(f(a, 0.0))
@@ -667,16 +681,17 @@ def _elementwise(op: int, left: Any, right: Any) -> Matrix:
         if op not in _ZERO_LEFT and None in x.data:
             at_zero = _or_none(f(0.0, b))
         return Matrix(*x.shape, [at_zero if a is None else f(a, b) for a in x.data])
-    if x.shape != y.shape and x.shape[0] == y.shape[0] and 1 in (x.shape[1], y.shape[1]):  # each column with a vector
+    # A matrix and a vector: the vector meets each column.
+    if x.shape != y.shape and x.shape[0] == y.shape[0] and 1 in (x.shape[1], y.shape[1]):
         columns = max(x.shape[1], y.shape[1])
-        x, y = (Matrix(of.shape[0], columns, of.data * (columns // of.shape[1])) for of in (x, y))
+        x, y = (Matrix(factor.shape[0], columns, factor.data * (columns // factor.shape[1])) for factor in (x, y))
     if x.shape != y.shape:
         raise ValueError(f"{NAMES[op]} of matrices of shapes {x.shape} and {y.shape}")
     data: list[Entry] = []
     for a, b in zip(x.data, y.data, strict=True):
         if a is None:
-            none = op in _ZERO_LEFT or (b is None and op in _ZERO_BOTH)
-            data.append(None if none else f(0.0, 0.0 if b is None else b))
+            is_absorbing = op in _ZERO_LEFT or (b is None and op in _ZERO_BOTH)
+            data.append(None if is_absorbing else f(0.0, 0.0 if b is None else b))
         elif b is None:
             data.append(None if op in _ZERO_RIGHT else f(a, 0.0))
         else:
@@ -689,9 +704,9 @@ def _or_none(x: Scalar) -> Entry:
 
 
 def _each(op: int, x: Any) -> Matrix:
-    given, f = matrix(x), _UNARY[op]
-    at_zero = None if op in _KEEPS_ZERO or None not in given.data else f(0.0)
-    return Matrix(*given.shape, [at_zero if a is None else f(a) for a in given.data])
+    source, f = matrix(x), _UNARY[op]
+    at_zero = None if op in _KEEPS_ZERO or None not in source.data else f(0.0)
+    return Matrix(*source.shape, [at_zero if a is None else f(a) for a in source.data])
 
 
 def _power(x: Any, n: int) -> Any:
@@ -751,32 +766,32 @@ fmin = partial(_elementwise, FMIN)
 fmax = partial(_elementwise, FMAX)
 
 
-def if_else(condition: Any, then: Any, otherwise: Any) -> Matrix:
+def if_else(condition: Any, if_true: Any, if_false: Any) -> Matrix:
     """`then` where the condition is not 0, else `otherwise`."""
-    kept = _elementwise(IF_ELSE_ZERO, condition, then)
-    return kept + _elementwise(IF_ELSE_ZERO, logic_not(condition), otherwise)
+    selected = _elementwise(IF_ELSE_ZERO, condition, if_true)
+    return selected + _elementwise(IF_ELSE_ZERO, logic_not(condition), if_false)
 
 
 def vertcat(*parts: Any) -> Matrix:
     """Matrices above each other; those without entries are left out."""
-    given = [matrix(part) for part in parts]
-    if all(part.shape[1] == 1 for part in given):
-        data = [x for part in given for x in part.data]
+    blocks = [matrix(part) for part in parts]
+    if all(part.shape[1] == 1 for part in blocks):
+        data = [x for part in blocks for x in part.data]
         return Matrix(len(data), 1, data)
-    return horzcat(*(part.T for part in given)).T
+    return horzcat(*(part.T for part in blocks)).T
 
 
 def horzcat(*parts: Any) -> Matrix:
     """Matrices next to each other; those without entries are left out."""
-    given = [matrix(part) for part in parts]
-    wide = [part for part in given if part.data] or [part for part in given if part.shape[0]][:1] or given[:1]
+    blocks = [matrix(part) for part in parts]
+    wide = [part for part in blocks if part.data] or [part for part in blocks if part.shape[0]][:1] or blocks[:1]
     if not wide:
         return Matrix(1, 0, [])
     heights = {part.shape[0] for part in wide}
     if len(heights) > 1:
         raise ValueError(f"matrices of different heights: {[part.shape for part in wide]}")
     (rows,) = heights
-    columns = sum(part.shape[1] for part in given if part.shape[0] == rows)
+    columns = sum(part.shape[1] for part in blocks if part.shape[0] == rows)
     return Matrix(rows, columns, [x for part in wide for x in part.data])
 
 
@@ -787,16 +802,16 @@ def blockcat(rows: Sequence[Sequence[Any]]) -> Matrix:
 
 def diagcat(*blocks: Any) -> Matrix:
     """A matrix of blocks along the diagonal."""
-    given = [matrix(block) for block in blocks]
-    found = zeros(sum(block.shape[0] for block in given), sum(block.shape[1] for block in given))
-    rows, row, column = found.shape[0], 0, 0
-    for block in given:
+    diagonal = [matrix(block) for block in blocks]
+    whole = zeros(sum(block.shape[0] for block in diagonal), sum(block.shape[1] for block in diagonal))
+    rows, row, column = whole.shape[0], 0, 0
+    for block in diagonal:
         height, width = block.shape
         for k in range(width):
             start = row + rows * (column + k)
-            found.data[start : start + height] = block.data[height * k : height * (k + 1)]
+            whole.data[start : start + height] = block.data[height * k : height * (k + 1)]
         row, column = row + height, column + width
-    return found
+    return whole
 
 
 def vertsplit(x: Matrix, height: int = 1) -> list[Matrix]:
@@ -814,33 +829,33 @@ def horzsplit(x: Matrix, width: int = 1) -> list[Matrix]:
 
 def vec(x: Any) -> Matrix:
     """The entries as one column."""
-    given = matrix(x)
-    return Matrix(len(given.data), 1, given.data.copy())
+    source = matrix(x)
+    return Matrix(len(source.data), 1, source.data.copy())
 
 
 def reshape(x: Any, rows: int, columns: int) -> Matrix:
     """The same entries, column by column, in another shape; -1 is the number that remains."""
-    given = matrix(x)
-    count = len(given.data)
+    source = matrix(x)
+    count = len(source.data)
     if rows == -1:
         rows = count // max(1, columns)
     if columns == -1:
         columns = count // max(1, rows)
     if rows * columns != count:
         raise ValueError(f"{count} entries have no shape {(rows, columns)}")
-    return Matrix(rows, columns, given.data.copy())
+    return Matrix(rows, columns, source.data.copy())
 
 
 def densify(x: Any) -> Matrix:
     """The matrix without structural zeros."""
-    given = matrix(x)
-    return Matrix(*given.shape, given.elements())  # type: ignore[arg-type]
+    source = matrix(x)
+    return Matrix(*source.shape, source.elements())  # type: ignore[arg-type]
 
 
 def sparsify(x: Any) -> Matrix:
     """The matrix in which all zeros are structural."""
-    given = matrix(x)
-    return Matrix(*given.shape, [None if a == 0.0 else a for a in given.data])
+    source = matrix(x)
+    return Matrix(*source.shape, [None if a == 0.0 else a for a in source.data])
 
 
 def triu(x: Matrix) -> Matrix:
@@ -851,14 +866,14 @@ def triu(x: Matrix) -> Matrix:
 
 def diag(x: Any) -> Matrix:
     """The diagonal matrix of a vector, or the diagonal of a matrix."""
-    given = matrix(x)
-    if 1 in given.shape:
-        size = len(given.data)
+    source = matrix(x)
+    if 1 in source.shape:
+        size = len(source.data)
         data: list[Entry] = [None] * (size * size)
-        data[:: size + 1] = given.data
+        data[:: size + 1] = source.data
         return Matrix(size, size, data)
-    rows = given.shape[0]
-    return Matrix(rows, 1, given.data[:: rows + 1])
+    rows = source.shape[0]
+    return Matrix(rows, 1, source.data[:: rows + 1])
 
 
 def triu2symm(x: Matrix) -> Matrix:
@@ -885,8 +900,8 @@ def _minor(a: Entry, b: Entry, c: Entry, d: Entry) -> Any:
         if a is None or b is None:
             return None
         return _or_none(_mul(a, b))
-    taken = _mul(c, d)
-    return _neg(taken) if a is None or b is None else _sub(_mul(a, b), taken)
+    subtrahend = _mul(c, d)
+    return _neg(subtrahend) if a is None or b is None else _sub(_mul(a, b), subtrahend)
 
 
 def _sum(entries: Iterable[Scalar]) -> Matrix:
@@ -904,8 +919,8 @@ def dot(x: Any, y: Any) -> Matrix:
 
 def sum1(x: Any) -> Matrix:
     """The sum of each column."""
-    given = matrix(x)
-    return full(1, given.shape[0], 1.0) @ given
+    source = matrix(x)
+    return full(1, source.shape[0], 1.0) @ source
 
 
 def sumsqr(x: Any) -> Matrix:
@@ -932,27 +947,27 @@ def is_equal(x: Matrix, y: Matrix) -> bool:
 
 def _sorted(roots: Iterable[Entry]) -> list[Node]:
     """Returns all nodes below some entries, operands first, in the order of a search in depth."""
-    found: dict[Node, None] = {}
+    order: dict[Node, None] = {}
     for root in roots:
         if not isinstance(root, Node):
             continue
         stack = [root]
         while stack:
             node = stack[-1]
-            if node in found:
+            if node in order:
                 stack.pop()
                 continue
             if node.op != SYMBOL:
                 a, b = node.a, node.b
-                if type(a) is Node and a not in found:
+                if type(a) is Node and a not in order:
                     stack.append(a)
                     continue
-                if type(b) is Node and b not in found:
+                if type(b) is Node and b not in order:
                     stack.append(b)
                     continue
-            found[node] = None
+            order[node] = None
             stack.pop()
-    return list(found)
+    return list(order)
 
 
 def symvar(x: Matrix) -> list[Node]:
@@ -964,8 +979,9 @@ def substitute(expressions: Sequence[Matrix], symbols: Sequence[Matrix], values:
     """Returns the expressions with values in place of symbols."""
     work: dict[Any, Any] = {None: None}
     for x, value in zip(symbols, values, strict=True):
-        given = zip(x.data, matrix(value).elements(), strict=True)
-        work.update((symbol, entry) for symbol, entry in given if symbol is not None)
+        replacements = zip(x.data, matrix(value).elements(), strict=True)
+        work.update((symbol, entry) for symbol, entry in replacements if symbol is not None)
+    # In the order of operands, iteratively: expressions are deeper than the stack of Python.
     for node in _sorted(a for x in expressions for a in x.data):
         if node not in work:
             a, b, op = node.a, node.b, node.op
@@ -1027,7 +1043,7 @@ def _changes(expression: Matrix, directions: Sequence[tuple[Sequence[Entry], Seq
     """Returns the derivative along each direction: symbols, and their rates."""
     nodes = _sorted(expression.data)
     slopes = [(0.0, 0.0) if node.op == SYMBOL else _slopes(node) for node in nodes]
-    found = []
+    changes = []
     for symbols, rates in directions:
         work: dict[Any, Any] = dict(zip(symbols, rates, strict=True))
         for node, (left, right) in zip(nodes, slopes, strict=True):
@@ -1040,14 +1056,14 @@ def _changes(expression: Matrix, directions: Sequence[tuple[Sequence[Entry], Seq
                 work[node] = _mul(left, work.get(node.a, 0.0))
             else:
                 work[node] = _add(_mul(left, work.get(node.a, 0.0)), _mul(right, work.get(node.b, 0.0)))
-        found.append(Matrix(*expression.shape, [a if a is None else work.get(a, 0.0) for a in expression.data]))
-    return found
+        changes.append(Matrix(*expression.shape, [a if a is None else work.get(a, 0.0) for a in expression.data]))
+    return changes
 
 
 def jacobian(expression: Matrix, symbols: Matrix) -> Matrix:
     """Returns the derivatives of the entries of a column with respect to each symbol, one column each."""
-    one = [1.0]
-    columns = _changes(expression, [([symbol], one) for symbol in symbols.data])
+    seed = [1.0]
+    columns = _changes(expression, [([symbol], seed) for symbol in symbols.data])
     return sparsify(Matrix(len(expression.data), len(symbols.data), [x for column in columns for x in column.data]))
 
 
@@ -1102,53 +1118,57 @@ class Program:
         Raises:
             ValueError: An output depends on another symbol.
         """
-        entered = {x: (n, k) for n, of in enumerate(inputs) for k, x in enumerate(of.data)}
-        at: dict[Any, int] = {}
-        found: list[Instruction] = []
+        input_places = {x: (n, k) for n, operand in enumerate(inputs) for k, x in enumerate(operand.data)}
+        places: dict[Any, int] = {}
+        instructions: list[Instruction] = []
 
         def place(x: Any) -> int:
             """Returns the index of a constant or of a node that is computed."""
-            k = at.get(x)
+            k = places.get(x)
             if k is None:
-                k = at[x] = len(found)
-                found.append((CONSTANT, x, None))
+                k = places[x] = len(instructions)
+                instructions.append((CONSTANT, x, None))
             return k
 
-        for n, of in enumerate(outputs):
-            for entry, root in enumerate(of.data):
+        for n, operand in enumerate(outputs):
+            for entry, root in enumerate(operand.data):
                 stack = [root] if type(root) is Node else []
                 while stack:
                     node: Any = stack[-1]
-                    if node in at:
+                    if node in places:
                         stack.pop()
                         continue
                     op, a, b = node.op, node.a, node.b
                     if op == SYMBOL:
-                        if node not in entered:
+                        if node not in input_places:
                             raise ValueError(f"the expression depends on the symbol '{node.name}', which is no input")
-                        at[node] = len(found)
-                        found.append((INPUT, *entered[node]))
+                        places[node] = len(instructions)
+                        instructions.append((INPUT, *input_places[node]))
                         stack.pop()
                         continue
-                    if a not in at:
+                    if a not in places:
                         if type(a) is Node:
                             stack.append(a)
                             continue
                         place(a)
                     if b is None:
-                        first, second = at[a], None
+                        first, second = places[a], None
                     else:
-                        if b not in at:
+                        if b not in places:
                             if type(b) is Node:
                                 stack.append(b)
                                 continue
                             place(b)
-                        first, second = at[a], at[b]
-                    at[node] = len(found)
-                    found.append((op, first, second))
+                        first, second = places[a], places[b]
+                    places[node] = len(instructions)
+                    instructions.append((op, first, second))
                     stack.pop()
-                found.append((OUTPUT, (n, entry), place(0.0 if root is None else root)))
-        return cls(tuple(len(of.data) for of in inputs), tuple(len(of.data) for of in outputs), found)
+                instructions.append((OUTPUT, (n, entry), place(0.0 if root is None else root)))
+        return cls(
+            tuple(len(operand.data) for operand in inputs),
+            tuple(len(operand.data) for operand in outputs),
+            instructions,
+        )
 
     @property
     def operations(self) -> int:
@@ -1188,13 +1208,13 @@ class Program:
     def on(self, inputs: Sequence[Matrix]) -> list[Matrix]:
         """Returns the outputs, columns, from matrices of expressions."""
         work: list[Any] = [None] * len(self.instructions)
-        given = [x.elements() for x in inputs]
+        input_entries = [x.elements() for x in inputs]
         outputs = [full(size, 1, 0.0) for size in self.outputs]
         for k, (op, a, b) in enumerate(self.instructions):
             if op == CONSTANT:
                 work[k] = a
             elif op == INPUT:
-                work[k] = given[a][b]
+                work[k] = input_entries[a][b]
             elif op == OUTPUT:
                 outputs[a[0]].data[a[1]] = work[b]
             else:

@@ -19,7 +19,7 @@ that moves, (P.1g). Cost: O(N). Source: Hamilton document.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, singledispatch
 from typing import Any
 
 from dyn_service.dynamics import expressions as ex
@@ -40,7 +40,7 @@ from dyn_service.dynamics.mass_matrix import entries, solve
 from dyn_service.dynamics.newton_euler import inertias, joint_loads, lifts, velocities
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear
-from dyn_service.dynamics.sweeps import PerBody, inward, inward_recursion, total
+from dyn_service.dynamics.sweeps import PerBody, inward
 from dyn_service.model.tree import Tree
 
 
@@ -58,11 +58,8 @@ def system_momentum(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
 
 def _centres(tree: Tree, D: PerBody, M: PerBody) -> tuple[list[Any], list[Mat]]:
     """Mass and c_i of each branch, (P.1c); c_i is 0 where there is no mass."""
-    composite = inward_recursion(tree, M, lambda i, C: D[i].congruence(C))
-    if isinstance(tree, RolledTree):
-        masses = inward_recursion(tree, [ex.matrix(body.mass) for body in tree.inertia], lambda _, mass: mass)
-    else:
-        masses = [sum(tree.inertia[k].mass for k in tree.branch(i)) for i in range(len(tree))]
+    composite = tree.inward(M, lambda i, C: D[i].congruence(C))
+    masses = tree.branch_sums([body.mass for body in tree.inertia])
     # H = m c~: its entries (3, 2), (1, 3), (2, 1) are m c.
     moments = [ex.vertcat(C.H[2, 1], C.H[0, 2], C.H[1, 0]) for C in composite]
     return masses, [_where_mass(m, _per_mass(h, m)) for h, m in zip(moments, masses, strict=True)]
@@ -70,11 +67,13 @@ def _centres(tree: Tree, D: PerBody, M: PerBody) -> tuple[list[Any], list[Mat]]:
 
 def _per_mass(x: Mat, m: Any) -> Mat:
     """x / m of a branch; x itself where it has no mass."""
+    # The quotient is computed even where it is not selected, so its divisor must not be zero.
     return x / (m + ex.logic_not(m)) if isinstance(m, ex.Matrix) else x / (m or 1.0)
 
 
 def _where_mass(m: Any, x: Mat) -> Mat:
     """x of a branch of mass m, (3, 1); 0 where it has none."""
+    # The mass is a symbol in kernels with overlays or loops, else a number that decides here.
     return ex.if_else(m, x, ex.zeros(3, 1)) if isinstance(m, ex.Matrix) else x if m else ex.zeros(3, 1)
 
 
@@ -96,15 +95,15 @@ def system_momentum_rate(
     F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
     E = inward(tree, D, _applied(tree, D, M, gravity, wrenches))
     masses, centres = _centres(tree, D, M)
-    none = ex.zeros(3, 1)
-    found: dict[str, list[Mat]] = {name: [] for name in ("rate", "centre_rate", "central_momentum", "central_rate")}
+    zero = ex.zeros(3, 1)
+    outputs: dict[str, list[Mat]] = {name: [] for name in ("rate", "centre_rate", "central_momentum", "central_rate")}
     for V_i, K_i, W, m, c in zip(V, K, F + E, masses, centres, strict=True):
         eta_dot, P = linear(V_i), linear(K_i)
-        found["rate"].append(W - join(cross(eta_dot, P), none))
-        found["centre_rate"].append(_where_mass(m, _per_mass(P, m) - eta_dot))
-        found["central_momentum"].append(angular(K_i) - cross(c, P))
-        found["central_rate"].append(angular(W) - cross(c, linear(W)))
-    return {name: ex.vertcat(*map(ex.densify, rows)) for name, rows in {**found, "load": F, "external": E}.items()}
+        outputs["rate"].append(W - join(cross(eta_dot, P), zero))
+        outputs["centre_rate"].append(_where_mass(m, _per_mass(P, m) - eta_dot))
+        outputs["central_momentum"].append(angular(K_i) - cross(c, P))
+        outputs["central_rate"].append(angular(W) - cross(c, linear(W)))
+    return {name: ex.vertcat(*map(ex.densify, rows)) for name, rows in {**outputs, "load": F, "external": E}.items()}
 
 
 def _applied(tree: Tree, D: PerBody, M: PerBody, gravity: Mat, wrenches: PerBody | None) -> PerBody:
@@ -122,6 +121,7 @@ def momentum(tree: Tree, q: Mat, v: Mat) -> Mat:
 
 def velocity_from_momentum(tree: Tree, q: Mat, p: Mat) -> Mat:
     """v, (P.5b), O(N); with mimic joints by (P.5a)."""
+    # (P.5b) needs independent branches, as (19b) does.
     if tree.has_mimics:
         return velocity_through_mass_matrix(tree, q, p)
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
@@ -168,15 +168,19 @@ def momentum_rate(tree: Tree, q: Mat, p: Mat, tau: Mat, gravity: Mat, wrenches: 
     return flow(tree, q, p, tau, gravity, wrenches)["p_dot"]
 
 
+@singledispatch
 def momentum_derivative(tree: Tree, q: Mat, v: Mat, a: Mat) -> Mat:
     """d/dt (M v) at q-dot = N v, v-dot = a, by differentiating the expression of p: independent of (P.3b)."""
-    if isinstance(tree, RolledTree):
-        moves = ex.vertcat(position_rates(tree, q, v), a)
-        return tree.loops.rate(momentum(tree, q, v), ex.vertcat(q, v), moves)
     position, velocity = ex.sym("position", tree.nq), ex.sym("velocity", tree.nv)
-    moved = ex.vertcat(position_rates(tree, q, v), a)
-    rate = ex.jtimes(momentum(tree, position, velocity), ex.vertcat(position, velocity), moved)
+    rates = ex.vertcat(position_rates(tree, q, v), a)
+    rate = ex.jtimes(momentum(tree, position, velocity), ex.vertcat(position, velocity), rates)
     return ex.substitute([rate], [position, velocity], [q, v])[0]
+
+
+@momentum_derivative.register(RolledTree)
+def _momentum_derivative_in_loops(tree: RolledTree, q: Mat, v: Mat, a: Mat) -> Mat:
+    rates = ex.vertcat(position_rates(tree, q, v), a)
+    return tree.loops.rate(momentum(tree, q, v), ex.vertcat(q, v), rates)
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
@@ -185,7 +189,7 @@ def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
     """
     D, G, M = influences(tree, q), motion_subspaces(tree), inertias(tree)
     V = velocities(tree, D, G, v)
-    kinetic = total(tree, [(ex.dot(V_i, M_i @ V_i) / 2,) for V_i, M_i in zip(V, M, strict=True)], ex.matrix(0.0))
+    kinetic = tree.total([(ex.dot(V_i, M_i @ V_i) / 2,) for V_i, M_i in zip(V, M, strict=True)], ex.matrix(0.0))
     kinetic = kinetic + passive.kinetic_energy(tree, v)
     potential = potential_energy(tree, q, gravity)
     return {
@@ -210,4 +214,4 @@ def potential_energy(tree: Tree, q: Mat, gravity: Mat) -> Mat:
         (body.mass * x, R @ dense(body.moment))
         for body, x, R in zip(tree.inertia, along(tree, steps), rotations, strict=True)
     ]
-    return passive.spring_energy(tree, q) - ex.dot(gravity, total(tree, moments, ex.zeros(3, 1)))
+    return passive.spring_energy(tree, q) - ex.dot(gravity, tree.total(moments, ex.zeros(3, 1)))

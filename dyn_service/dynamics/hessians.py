@@ -42,12 +42,13 @@ second-order derivatives of rigid-body dynamics: theory and implementation', 202
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dyn_service.dynamics import derivatives, mass_matrix, passive
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics.derivatives import Motion, assembled, ground_of, loaded
+from dyn_service.dynamics.derivatives import Ground, Motion, assembled, ground_of, loaded
 from dyn_service.dynamics.kinematics import (
     free_selector,
     joint_values,
@@ -66,7 +67,7 @@ from dyn_service.dynamics.spatial import (
     skew,
     upper_triangle,
 )
-from dyn_service.dynamics.sweeps import PerBody, inward_recursion, outward_recursion, walk
+from dyn_service.dynamics.sweeps import PerBody, walk
 from dyn_service.model.tree import Tree
 
 
@@ -103,27 +104,27 @@ def _velocities(tree: Tree, D: PerBody, G: PerBody, weights: Mat) -> tuple[PerBo
     """W of each body, and Xi."""
     rates = G @ joint_values(tree, weights)
 
-    def step(i: int, of_parent: Mat | None) -> Mat:
-        W_p = ex.zeros(6, 1) if of_parent is None else D[i] @ of_parent[:6]
+    def step(i: int, parent_column: Mat | None) -> Mat:
+        W_p = ex.zeros(6, 1) if parent_column is None else D[i] @ parent_column[:6]
         return ex.vertcat(W_p + rates[i], W_p)
 
-    found = outward_recursion(tree, step)
+    columns = tree.outward(step)
     Xi = []
-    for x, G_i in zip(found, G, strict=True):
+    for x, G_i in zip(columns, G, strict=True):
         omega, u = skew(x[6:9]), skew(x[9:])
         Xi.append(ex.vertcat(omega @ G_i[:3, :], omega @ G_i[3:, :] + u @ G_i[:3, :]))
-    return PerBody(x[:6] for x in found), PerBody(Xi)
+    return PerBody(x[:6] for x in columns), PerBody(Xi)
 
 
-def _branches(tree: Tree, D: PerBody, moved: Motion, weighted: PerBody) -> list[_Weighted]:
-    own = []
-    for M, V, W in zip(inertias(tree), moved.V, weighted, strict=True):
+def _branches(tree: Tree, D: PerBody, body_motion: Motion, weighted: PerBody) -> list[_Weighted]:
+    columns = []
+    for M, V, W in zip(inertias(tree), body_motion.V, weighted, strict=True):
         omega, Omega, h = angular(V), angular(W), ex.vertcat(M.H[2, 1], M.H[0, 2], M.H[1, 0])
-        turned, squares = skew(Omega) @ M.I, ex.trace(M.I) * ex.eye(3) - 2 * M.I
+        Omega_I, squares = skew(Omega) @ M.I, ex.trace(M.I) * ex.eye(3) - 2 * M.I
         y = 2 * (cross(linear(M @ V), linear(W)) + cross(linear(V), cross(Omega, h))) + squares @ cross(omega, Omega)
-        own.append(_Weighted(M @ W, turned + turned.T + moment_rate(linear(W), h), y).column)
-    carried = inward_recursion(tree, own, lambda i, x: _Weighted.of(x).carried(D[i]).column)
-    return [_Weighted.of(x) for x in carried]
+        columns.append(_Weighted(M @ W, Omega_I + Omega_I.T + moment_rate(linear(W), h), y).column)
+    branch_columns = tree.inward(columns, lambda i, x: _Weighted.of(x).carried(D[i]).column)
+    return [_Weighted.of(x) for x in branch_columns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,68 +152,30 @@ def of_inverse_dynamics(
     weights: Mat,
     gravity: Mat,
     wrenches: PerBody | None,
-    like: derivatives.Swept | None = None,
+    same_qv: derivatives.Swept | None = None,
     *,
     with_efforts: bool = False,
 ) -> Hessian:
     """That of weights . tau, (18a), over q, v and a.
 
-    like: see `derivatives.swept`. with_efforts: whether it has the derivatives of tau.
+    same_qv: see `derivatives.swept`. with_efforts: whether it has the derivatives of tau.
     """
     weights = zero_locked(tree, weights)
-    both = derivatives.swept(tree, q, v, a, gravity, wrenches, like)
-    D, G, moved, branch = both.D, both.G, both.moved, both.branch
-    ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
+    sweeps = derivatives.swept(tree, q, v, a, gravity, wrenches, same_qv)
+    D, G, body_motion, branch = sweeps.D, sweeps.G, sweeps.motion, sweeps.branch
+    motions = zip(G, body_motion.V, body_motion.V_p, body_motion.A_p, strict=True)
+    ground = [ground_of(*motions_i) for motions_i in motions]
     W, Xi = _velocities(tree, D, G, weights)
-    weighted = _branches(tree, D, moved, W)
-
-    count = 6 if with_efforts else 4
-
-    def blocks(j: int, state: Mat) -> list[Mat]:
-        F_q, F_v, F_a, N_q = (state[k : k + 6, :] for k in (0, 6, 12, 18))
-        y_q, y_v, r, on, g = state[24:27, :], state[27:30, :], state[30:, :], ground[j], G[j][:3, :]
-        qq = Xi[j].T @ F_q + on.Omega.T @ N_q + on.psi.T @ y_q
-        qv = Xi[j].T @ F_v + on.psi.T @ y_v
-        vq = on.Gamma.T @ N_q + g.T @ y_q
-        found, transposed = [qq, qv, Xi[j].T @ F_a], [qq, vq, G[j].T @ N_q]
-        if with_efforts:
-            found += [G[j].T @ F_q, G[j].T @ F_v]
-            transposed += [on.psi.T @ r + on.Omega.T @ F_a, g.T @ r + on.Gamma.T @ F_a]
-        return [*found, g.T @ y_v, *transposed]
-
-    def carried(j: int, state: Mat) -> Mat | None:
-        if tree.parent[j] < 0:
-            return None
-        loads = (D[j].T @ state[k : k + 6, :] for k in (0, 6, 12, 18))
-        return ex.vertcat(*loads, *(D[j].rotation.T @ state[k : k + 3, :] for k in range(24, state.shape[0], 3)))
-
-    def start(i: int) -> tuple[Mat, Mat | None]:
-        of, on, by, g = branch[i], ground[i], weighted[i], G[i][:3, :]
-        load = of.coriolis(on.psi) + of.inertia(on.Omega)
-        state = ex.vertcat(
-            load + loaded(G[i], of.F),
-            of.coriolis(g) + of.inertia(on.Gamma),
-            of.inertia(G[i]),
-            of.inertia(Xi[i]) + loaded(G[i], by.N),
-            of.coriolis_transposed(Xi[i]) + by.moved(on.Psi) - skew(by.y) @ g,
-            by.moved(G[i]),
-            *([of.coriolis_transposed(G[i])] if with_efforts else []),
-        )
-        qq, qv, qa, *of_v, vv = blocks(i, state)[:count]
-        efforts = [G[i].T @ load, of_v[1]] if with_efforts else []
-        own = ex.vertcat((qq + qq.T) / 2, qv, qa, *efforts, (vv + vv.T) / 2)
-        return own, carried(i, state) if tree.inboard[i].nv else None
-
-    def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
-        return ex.vertcat(*blocks(j, state)), carried(j, state)
-
-    found = assembled(tree, walk(tree, start, step, outward=False), count, columns=True)
-    qq, qv, qa, *efforts, vv = found
+    weighted = _branches(tree, D, body_motion, W)
+    qq, qv, qa, *efforts, vv = _matrices(tree, sweeps, ground, Xi, weighted, with_efforts=with_efforts)
     passives = (passive.stiffness(tree), passive.resistance(tree, v))
     bodies = list(zip(branch, ground, weighted, Xi, G, strict=True))
-    of_q = [Xi_i.T @ of.F + on.Omega.T @ by.N + on.psi.T @ by.y for of, on, by, Xi_i, _ in bodies]
-    of_v = [on.Gamma.T @ by.N + G_i[:3, :].T @ by.y for _, on, by, _, G_i in bodies]
-    of_a = [G_i.T @ by.N for _, _, by, _, G_i in bodies]
+    of_q = [
+        Xi_i.T @ branch_i.F + ground_i.Omega.T @ weighted_i.N + ground_i.psi.T @ weighted_i.y
+        for branch_i, ground_i, weighted_i, Xi_i, _ in bodies
+    ]
+    of_v = [ground_i.Gamma.T @ weighted_i.N + G_i[:3, :].T @ weighted_i.y for _, ground_i, weighted_i, _, G_i in bodies]
+    of_a = [G_i.T @ weighted_i.N for _, _, weighted_i, _, G_i in bodies]
     return Hessian(
         joint_vector(tree, PerBody(of_q)) + passive.stiffness(tree) * weights,
         joint_vector(tree, PerBody(of_v)) + passive.resistance(tree, v) * weights,
@@ -225,22 +188,77 @@ def of_inverse_dynamics(
     )
 
 
+def _matrices(
+    tree: Tree,
+    sweeps: derivatives.Swept,
+    ground: Sequence[Ground],
+    Xi: PerBody,
+    weighted: Sequence[_Weighted],
+    *,
+    with_efforts: bool,
+) -> list[Any]:
+    """The blocks qq, qv, qa, then dtau/dq and dtau/dv if `with_efforts`, and vv, by one walk to the ancestors."""
+    D, G, branch = sweeps.D, sweeps.G, sweeps.branch
+    count = 6 if with_efforts else 4
+
+    def blocks(j: int, state: Mat) -> list[Mat]:
+        F_q, F_v, F_a, N_q = (state[k : k + 6, :] for k in (0, 6, 12, 18))
+        y_q, y_v, r, ground_i, g = state[24:27, :], state[27:30, :], state[30:, :], ground[j], G[j][:3, :]
+        qq = Xi[j].T @ F_q + ground_i.Omega.T @ N_q + ground_i.psi.T @ y_q
+        qv = Xi[j].T @ F_v + ground_i.psi.T @ y_v
+        vq = ground_i.Gamma.T @ N_q + g.T @ y_q
+        matrices, transposed = [qq, qv, Xi[j].T @ F_a], [qq, vq, G[j].T @ N_q]
+        if with_efforts:
+            matrices += [G[j].T @ F_q, G[j].T @ F_v]
+            transposed += [ground_i.psi.T @ r + ground_i.Omega.T @ F_a, g.T @ r + ground_i.Gamma.T @ F_a]
+        return [*matrices, g.T @ y_v, *transposed]
+
+    def carried(j: int, state: Mat) -> Mat | None:
+        if tree.parent[j] < 0:
+            return None
+        loads = (D[j].T @ state[k : k + 6, :] for k in (0, 6, 12, 18))
+        return ex.vertcat(*loads, *(D[j].rotation.T @ state[k : k + 3, :] for k in range(24, state.shape[0], 3)))
+
+    def start(i: int) -> tuple[Mat, Mat | None]:
+        branch_i, ground_i, weighted_i, g = branch[i], ground[i], weighted[i], G[i][:3, :]
+        load = branch_i.coriolis(ground_i.psi) + branch_i.inertia(ground_i.Omega)
+        state = ex.vertcat(
+            load + loaded(G[i], branch_i.F),
+            branch_i.coriolis(g) + branch_i.inertia(ground_i.Gamma),
+            branch_i.inertia(G[i]),
+            branch_i.inertia(Xi[i]) + loaded(G[i], weighted_i.N),
+            branch_i.coriolis_transposed(Xi[i]) + weighted_i.moved(ground_i.Psi) - skew(weighted_i.y) @ g,
+            weighted_i.moved(G[i]),
+            *([branch_i.coriolis_transposed(G[i])] if with_efforts else []),
+        )
+        qq, qv, qa, *of_v, vv = blocks(i, state)[:count]
+        efforts = [G[i].T @ load, of_v[1]] if with_efforts else []
+        # Symmetric, as the Hessian along `integrate`: the rate of the gradient along rotations of one joint is not.
+        block = ex.vertcat((qq + qq.T) / 2, qv, qa, *efforts, (vv + vv.T) / 2)
+        return block, carried(i, state) if tree.inboard[i].nv else None
+
+    def step(j: int, state: Mat) -> tuple[Mat, Mat | None]:
+        return ex.vertcat(*blocks(j, state)), carried(j, state)
+
+    return assembled(tree, walk(tree, start, step, outward=False), count, columns=True)
+
+
 def of_forward_dynamics(
     tree: Tree, q: Mat, v: Mat, tau: Mat, weights: Mat, gravity: Mat, wrenches: PerBody | None
 ) -> Hessian:
     """That of weights . a, (19a), over q, v and tau."""
-    net, M, still = derivatives.net_efforts(tree, q, v, tau, gravity, wrenches)
-    found = mass_matrix.solve(tree, M, ex.horzcat(net, zero_locked(tree, weights)))
-    a, mu = found[:, 0], found[:, 1]
-    of = of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches, still, with_efforts=True)
-    of_q, of_v = of.efforts
+    net, M, sweeps = derivatives.net_efforts(tree, q, v, tau, gravity, wrenches)
+    solutions = mass_matrix.solve(tree, M, ex.horzcat(net, zero_locked(tree, weights)))
+    a, mu = solutions[:, 0], solutions[:, 1]
+    hessian = of_inverse_dynamics(tree, q, v, a, mu, gravity, wrenches, sweeps, with_efforts=True)
+    of_q, of_v = hessian.efforts
     if isinstance(M, Walk):
-        Z = Solved(M, -of.qx.T)
-        qq, qv = LessProduct(-of.qq, Z, of_q, twice=True), LessProduct(-of.qv, Z, of_v)
-        return Hessian(-of.q, -of.v, mu, qq, qv, -of.vv, replace(Z, transposed=True))
-    X = mass_matrix.solve(tree, M, of.qx.T).T @ free_selector(tree)
-    turned, braked = X @ of_q, X @ of_v
-    return Hessian(-of.q, -of.v, mu, turned + turned.T - of.qq, braked - of.qv, -of.vv, -X)
+        Z = Solved(M, -hessian.qx.T)
+        qq, qv = LessProduct(-hessian.qq, Z, of_q, twice=True), LessProduct(-hessian.qv, Z, of_v)
+        return Hessian(-hessian.q, -hessian.v, mu, qq, qv, -hessian.vv, replace(Z, transposed=True))
+    X = mass_matrix.solve(tree, M, hessian.qx.T).T @ free_selector(tree)
+    X_q, X_v = X @ of_q, X @ of_v
+    return Hessian(-hessian.q, -hessian.v, mu, X_q + X_q.T - hessian.qq, X_v - hessian.qv, -hessian.vv, -X)
 
 
 def inverse_dynamics_hessian(
@@ -257,7 +275,7 @@ def forward_dynamics_hessian(
     return _named(of_forward_dynamics(tree, q, v, tau, weights, gravity, wrenches), "tau")
 
 
-def _named(of: Hessian, x: str) -> dict[str, Mat]:
-    gradient = {"gradient_q": of.q, "gradient_v": of.v, f"gradient_{x}": of.x}
-    blocks = {"qq": of.qq, "qv": of.qv, "vv": of.vv, f"q{x}": of.qx}
+def _named(hessian: Hessian, x: str) -> dict[str, Mat]:
+    gradient = {"gradient_q": hessian.q, "gradient_v": hessian.v, f"gradient_{x}": hessian.x}
+    blocks = {"qq": hessian.qq, "qv": hessian.qv, "vv": hessian.vv, f"q{x}": hessian.qx}
     return gradient | {f"hessian_{name}": derivatives.by_row(part) for name, part in blocks.items()}

@@ -6,8 +6,9 @@ Source: Newton-Euler document, Order(N) solution of the equation of motion, Step
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, singledispatch
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.articulated import forward_dynamics
@@ -26,19 +27,20 @@ def _states(
 
     Each state depends on the accelerations of earlier stages only.
     """
-    found: dict[str, Mat] = {}
+    states: dict[str, Mat] = {}
 
-    def at(q: Mat, v: Mat) -> Mat:
-        k = 1 + len(found) // 2
-        found[f"q{k}"], found[f"v{k}"] = q, v
+    def stage(q: Mat, v: Mat) -> Mat:
+        # Two entries, q and v, for each earlier stage.
+        k = 1 + len(states) // 2
+        states[f"q{k}"], states[f"v{k}"] = q, v
         return a[f"a{k}"]
 
-    found["q"], found["v"] = step(at, q, v, dt, on=_On(tree))
-    return found
+    states["q"], states["v"] = step(stage, q, v, dt, on=_TreePositions(tree))
+    return states
 
 
 @dataclass(frozen=True)
-class _On:
+class _TreePositions:
     """The positions of a tree's joints, in symbols."""
 
     tree: Tree
@@ -56,27 +58,34 @@ class _On:
         return normalised(self.tree, q)
 
 
-def _stepped(
+def _step(
     step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """The state after dt, by one forward dynamics for each stage."""
-    if isinstance(tree, RolledTree):  # its acceleration is the value of a loop, which cannot be substituted in
-        q_next, v_next = step(lambda q, v: forward_dynamics(tree, q, v, tau, gravity, wrenches), q, v, dt, on=_On(tree))
-        return {"q": q_next, "v": v_next}
-    # Written once and entered at each of the step's states: tracing it again for each took most of the compile time.
-    at_q, at_v = ex.sym("q", tree.nq), ex.sym("v", tree.nv)
-    acceleration = forward_dynamics(tree, at_q, at_v, tau, gravity, wrenches)
-
-    def rate(q: Mat, v: Mat) -> Mat:
-        return ex.substitute([acceleration], [at_q, at_v], [q, v])[0]
-
-    q_next, v_next = step(rate, q, v, dt, on=_On(tree))
+    q_next, v_next = step(_acceleration(tree, tau, gravity, wrenches), q, v, dt, on=_TreePositions(tree))
     return {"q": q_next, "v": v_next}
 
 
-explicit_euler = partial(_stepped, explicit_euler_step)
-semi_implicit_euler = partial(_stepped, semi_implicit_euler_step)
-rk4 = partial(_stepped, rk4_step)
+@singledispatch
+def _acceleration(tree: Tree, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> Callable[[Mat, Mat], Mat]:
+    """Returns a(q, v)."""
+    # Written once and entered at each of the step's states: tracing it again for each took most of the compile time.
+    q_symbols, v_symbols = ex.sym("q", tree.nq), ex.sym("v", tree.nv)
+    acceleration = forward_dynamics(tree, q_symbols, v_symbols, tau, gravity, wrenches)
+    return lambda q, v: ex.substitute([acceleration], [q_symbols, v_symbols], [q, v])[0]
+
+
+@_acceleration.register(RolledTree)
+def _acceleration_in_loops(
+    tree: RolledTree, tau: Mat, gravity: Mat, wrenches: PerBody | None
+) -> Callable[[Mat, Mat], Mat]:
+    # The acceleration is the value of a loop, in which nothing can be substituted: each stage records its own loops.
+    return lambda q, v: forward_dynamics(tree, q, v, tau, gravity, wrenches)
+
+
+explicit_euler = partial(_step, explicit_euler_step)
+semi_implicit_euler = partial(_step, semi_implicit_euler_step)
+rk4 = partial(_step, rk4_step)
 explicit_euler_states = partial(_states, explicit_euler_step)
 semi_implicit_euler_states = partial(_states, semi_implicit_euler_step)
 rk4_states = partial(_states, rk4_step)

@@ -12,11 +12,12 @@ and its G is multiplied by the ratio: `model/tree.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import singledispatch
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import SYMBOLS, Mat, RigidTransform, constant, row_by_row, summed
-from dyn_service.dynamics.sweeps import PerBody, kept, of_joints, of_parent, outward_recursion, total
+from dyn_service.dynamics.sweeps import PerBody, kept, of_joints
 from dyn_service.model.joints.rotations import shorter
 from dyn_service.model.tree import Tree
 
@@ -26,11 +27,11 @@ def joint_values(tree: Tree, x: Mat) -> PerBody:
     return PerBody(x[part] if part.stop > part.start else ex.zeros(0, 1) for part in tree.in_v)
 
 
-def independent_values(tree: RolledTree, x: Mat) -> list[Mat]:
-    """One block (nv_i, k) per kind of body from x (nv, k); 0 for joints that follow others."""
+def independent_values(tree: Tree, x: Mat) -> list[Mat]:
+    """One block (nv_i, k) per body from x (nv, k); 0 for joints that follow others."""
     joints = zip(tree.in_v, tree.follows, strict=True)
-    none = ex.zeros(0, x.shape[1])
-    return [x[part, :] * float(not follower) if part.stop > part.start else none for part, follower in joints]
+    empty = ex.zeros(0, x.shape[1])
+    return [x[part, :] * float(not follower) if part.stop > part.start else empty for part, follower in joints]
 
 
 def joint_vector(tree: Tree, x: PerBody) -> Mat:
@@ -47,9 +48,7 @@ def joint_columns(tree: Tree, blocks: Sequence[Mat]) -> Mat:
 
 def sum_over_driven_bodies(tree: Tree, x: Sequence[Mat]) -> Mat:
     """Sums over the bodies that each independent joint drives, (nv, k), from (nv_i, k) per body."""
-    if isinstance(tree, RolledTree):
-        return ex.vertcat(*(tree.loops.shared(x) if tree.has_mimics else x))
-    return ex.vertcat(*(_sum([x[i] for i in bodies]) for bodies in tree.driven_bodies))
+    return ex.vertcat(*tree.driven_sums(x))
 
 
 def zero_locked(tree: Tree, x: Mat) -> Mat:
@@ -67,25 +66,23 @@ def locked_diagonal(tree: Tree) -> Mat:
     return ex.zeros(tree.nv, tree.nv) if tree.free is None else ex.eye(tree.nv) - free_selector(tree)
 
 
-def _sum(columns: list[Mat]) -> Mat:
-    return sum(columns[1:], columns[0])
-
-
 def motion_subspaces(tree: Tree) -> PerBody:
     """G, one constant (6, nv_i) per body."""
     return of_joints(tree, lambda joint: joint.subspace)
 
 
+@singledispatch
 def dot(tree: Tree, x: Mat, y: Mat, *, rates: bool = False) -> Mat:
     """x . y of two vectors over the velocities, or over the rates of all joints."""
-    if isinstance(tree, RolledTree):
-        entries = joint_values(tree, x * y)
-        return total(
-            tree,
-            [(ex.sum1(of) * float(rates or not led),) for of, led in zip(entries, tree.follows, strict=True)],
-            ex.matrix(0.0),
-        )
     return ex.dot(x, y)
+
+
+@dot.register(RolledTree)
+def _dot_in_loops(tree: RolledTree, x: Mat, y: Mat, *, rates: bool = False) -> Mat:
+    products = zip(joint_values(tree, x * y), tree.follows, strict=True)
+    # Velocities of a mimic joint are those of its leader, and count once; its rate is its own.
+    terms = [(ex.sum1(product) * float(rates or not follower),) for product, follower in products]
+    return tree.total(terms, ex.matrix(0.0))
 
 
 def position_rates(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -93,7 +90,9 @@ def position_rates(tree: Tree, q: Mat, v: Mat) -> Mat:
     return (
         v
         if tree.configuration.flat
-        else _joint_by_joint(tree, lambda joint, *own: joint.rate(*own, SYMBOLS), (q, tree.in_q), (v, tree.in_v))
+        else _joint_by_joint(
+            tree, lambda joint, *entries: joint.rate(*entries, SYMBOLS), (q, tree.in_q), (v, tree.in_v)
+        )
     )
 
 
@@ -102,7 +101,7 @@ def normalised(tree: Tree, q: Mat) -> Mat:
     return (
         q
         if tree.configuration.flat
-        else _joint_by_joint(tree, lambda joint, *own: joint.normalised(*own, SYMBOLS), (q, tree.in_q))
+        else _joint_by_joint(tree, lambda joint, *entries: joint.normalised(*entries, SYMBOLS), (q, tree.in_q))
     )
 
 
@@ -111,7 +110,7 @@ def integrate(tree: Tree, q: Mat, v: Mat, dt: Mat) -> Mat:
     if tree.configuration.flat:
         return q + dt * v
     return _joint_by_joint(
-        tree, lambda joint, *own: joint.integrate(*own, SYMBOLS), (q, tree.in_q), (dt * v, tree.in_v)
+        tree, lambda joint, *entries: joint.integrate(*entries, SYMBOLS), (q, tree.in_q), (dt * v, tree.in_v)
     )
 
 
@@ -119,16 +118,18 @@ def difference(tree: Tree, q: Mat, q_to: Mat) -> Mat:
     """The constant v that moves q to q_to in 1 s: the inverse of `integrate`."""
     if tree.configuration.flat:
         return q_to - q
-    return _joint_by_joint(tree, lambda joint, *own: joint.difference(*own, SYMBOLS), (q, tree.in_q), (q_to, tree.in_q))
+    return _joint_by_joint(
+        tree, lambda joint, *entries: joint.difference(*entries, SYMBOLS), (q, tree.in_q), (q_to, tree.in_q)
+    )
 
 
 def error(tree: Tree, q: Mat, q_to: Mat) -> Mat:
     """Returns the error of a control law: `difference`, less the whole turns of continuous joints."""
-    found = difference(tree, q, q_to)
+    entries = difference(tree, q, q_to)
     wraps = tree.configuration.wraps
     if not wraps.size:
-        return found
-    return ex.vertcat(*(shorter(x, SYMBOLS) if k in wraps else x for k, x in enumerate(ex.vertsplit(found))))
+        return entries
+    return ex.vertcat(*(shorter(x, SYMBOLS) if k in wraps else x for k, x in enumerate(ex.vertsplit(entries))))
 
 
 def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tuple[Mat, tuple[slice, ...]]) -> Mat:
@@ -137,7 +138,7 @@ def _joint_by_joint(tree: Tree, of_joint: Callable[..., list[Mat]], *vectors: tu
         *(
             entry
             for i in tree.independent_bodies
-            for entry in of_joint(tree.inboard[i], *(ex.vertsplit(x[at[i]]) for x, at in vectors))
+            for entry in of_joint(tree.inboard[i], *(ex.vertsplit(x[slices[i]]) for x, slices in vectors))
         )
     )
 
@@ -148,9 +149,10 @@ def placements(tree: Tree, q: Mat) -> list[tuple[Mat, Mat]]:
     for i, joint in enumerate(tree.inboard):
         R_PJ, p_PJ = constant(tree.rotation[i]), constant(tree.origin[i])
         entries = ex.vertsplit(q[tree.in_q[i]]) if joint.nq else ()
-        turned, shifted = joint.rotation(entries, SYMBOLS), joint.translation(entries, SYMBOLS)
-        p = p_PJ + summed(shifted, before=R_PJ) if shifted else p_PJ
-        poses.append((R_PJ @ summed(turned) if turned else R_PJ, p))
+        rotation_terms, translation_terms = joint.rotation(entries, SYMBOLS), joint.translation(entries, SYMBOLS)
+        p = p_PJ + summed(translation_terms, left=R_PJ) if translation_terms else p_PJ
+        poses.append((R_PJ @ summed(rotation_terms) if rotation_terms else R_PJ, p))
+    # Only rotations are stored in loops: positions are cheaper to compute again than to load.
     return list(zip(kept(tree, [R for R, _ in poses]), (p for _, p in poses), strict=True))
 
 
@@ -171,8 +173,8 @@ def link_poses(tree: Tree, q: Mat) -> dict[str, Mat]:
 def in_world(tree: Tree, q: Mat) -> tuple[list[Mat], list[Mat]]:
     """R_WB of every body, and in world axes the vector from its parent's origin to its own."""
     poses = placements(tree, q)
-    rotations = outward_recursion(tree, lambda i, R_WP: poses[i][0] if R_WP is None else R_WP @ poses[i][0])
-    inherited = of_parent(tree, rotations, _NO_TURN)
+    rotations = tree.outward(lambda i, R_WP: poses[i][0] if R_WP is None else R_WP @ poses[i][0])
+    inherited = tree.of_parent(rotations, _NO_TURN)
     return rotations, [
         p if parent < 0 else R_WP @ p for parent, R_WP, (_, p) in zip(tree.parent, inherited, poses, strict=True)
     ]
@@ -183,4 +185,4 @@ _NO_TURN = ex.eye(3)
 
 def along(tree: Tree, steps: list[Mat]) -> list[Mat]:
     """Psi_e of the steps, their sums from the world to every body: p_WB."""
-    return outward_recursion(tree, lambda i, sum_p: steps[i] if sum_p is None else sum_p + steps[i])
+    return tree.outward(lambda i, sum_p: steps[i] if sum_p is None else sum_p + steps[i])

@@ -14,6 +14,7 @@ Rigid Body Dynamics Algorithms, 2008, 6.5.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
@@ -21,7 +22,7 @@ from dyn_service.dynamics.kinematics import independent_values, influences, join
 from dyn_service.dynamics.newton_euler import inertias, inverse_dynamics
 from dyn_service.dynamics.rolled_tree import RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, constant
-from dyn_service.dynamics.sweeps import PerBody, inward_recursion, total, walk
+from dyn_service.dynamics.sweeps import PerBody, walk
 from dyn_service.model.tree import Tree
 
 Entries = dict[tuple[int, int], Mat]
@@ -33,19 +34,19 @@ def entries(tree: Tree, q: Mat) -> Entries | Walk:
     blocks = _blocks(tree, q)
     if isinstance(blocks, Walk):
         return blocks
-    found: Entries = {}
+    entries_of_M: Entries = {}
     for (i, j), block in blocks.items():
         for n, column in enumerate(_entries(tree, j)):
             for k, row in enumerate(_entries(tree, i)):
                 if j != i or column <= row:
-                    _add(found, row, column, 2 * block[n, k] if j != i and row == column else block[n, k])
-    return found if tree.free is None else _of_free(found, constant(tree.free))
+                    _add(entries_of_M, row, column, 2 * block[n, k] if j != i and row == column else block[n, k])
+    return entries_of_M if tree.free is None else _of_free(entries_of_M, constant(tree.free))
 
 
 def _blocks(tree: Tree, q: Mat) -> dict[tuple[int, int], Mat] | Walk:
     """Blocks (nv_j, nv_i) of the mass matrix, for each body i and its ancestors j."""
     D, G, rotor = influences(tree, q), motion_subspaces(tree), passive.armatures(tree)
-    C = inward_recursion(tree, inertias(tree), lambda i, C_i: D[i].congruence(C_i))
+    C = tree.inward(inertias(tree), lambda i, C_i: D[i].congruence(C_i))
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         F = C[i] @ G[i]
@@ -58,25 +59,36 @@ def _blocks(tree: Tree, q: Mat) -> dict[tuple[int, int], Mat] | Walk:
     return free_blocks(tree, start, step)
 
 
+@singledispatch
 def free_blocks(
     tree: Tree,
     start: Callable[[int], tuple[Mat, Mat | None]],
     step: Callable[[int, Mat], tuple[Mat, Mat | None]],
 ) -> dict[tuple[int, int], Mat] | Walk:
     """Returns the blocks of M by walks to the ancestors; a recorded walk has the identity for locked joints."""
-    if not isinstance(tree, RolledTree) or tree.free is None:
-        return walk(tree, start, step, outward=False)
-    free = [of[0] if of.shape[0] else ex.matrix(0.0) for of in joint_values(tree, constant(tree.free))]
+    return walk(tree, start, step, outward=False)
+
+
+@free_blocks.register(RolledTree)
+def _free_blocks_in_loops(
+    tree: RolledTree,
+    start: Callable[[int], tuple[Mat, Mat | None]],
+    step: Callable[[int, Mat], tuple[Mat, Mat | None]],
+) -> Walk:
+    if tree.free is None:
+        return tree.walk(start, step, outward=False)
+    # Locked joints are masked here, block by block: entries of a recorded walk cannot be changed afterwards.
+    free = [entries[0] if entries.shape[0] else ex.matrix(0.0) for entries in joint_values(tree, constant(tree.free))]
 
     def start_free(i: int) -> tuple[Mat, Mat | None]:
-        (block, state), held = start(i), 0 if tree.follows[i] else 1 - free[i]
-        return free[i] * block + held * ex.eye(block.shape[0]), None if state is None else free[i] * state
+        (block, state), locked = start(i), 0 if tree.follows[i] else 1 - free[i]
+        return free[i] * block + locked * ex.eye(block.shape[0]), None if state is None else free[i] * state
 
     def step_free(j: int, F: Mat) -> tuple[Mat, Mat | None]:
         block, state = step(j, F)
         return free[j] * block, state
 
-    return walk(tree, start_free, step_free, outward=False)
+    return tree.walk(start_free, step_free, outward=False)
 
 
 def _of_free(entries: Entries, free: Mat) -> Entries:
@@ -100,11 +112,11 @@ def _entries(tree: Tree, i: int) -> range:
 
 def mass_matrix(tree: Tree, q: Mat) -> Mat:
     """M, (18c), (nv, nv)."""
-    found = entries(tree, q)
-    if isinstance(found, Walk):
-        return found
+    entries_of_M = entries(tree, q)
+    if isinstance(entries_of_M, Walk):
+        return entries_of_M
     M = ex.zeros(tree.nv, tree.nv)
-    for (i, j), value in found.items():
+    for (i, j), value in entries_of_M.items():
         M[i, j] = value
         M[j, i] = value
     return M
@@ -129,25 +141,26 @@ def solve(tree: Tree, M: Entries | Walk, x: Mat) -> Mat:
         y[k] = y[k] * inverse[k]
         for i in columns[k]:
             y[k] = y[k] - L[k, i] * y[i]
-    found = dict(zip(tree.parent_first_entries, y, strict=True))
-    return ex.vertcat(*(found[k] for k in range(tree.nv)))
+    solution = dict(zip(tree.parent_first_entries, y, strict=True))
+    return ex.vertcat(*(solution[k] for k in range(tree.nv)))
 
 
 def _solved(tree: Tree, M: Walk, x: Mat) -> Mat:
     """M^-1 x in a kernel as loops, x (nv, k)."""
-    assert isinstance(tree, RolledTree)
-    return ex.vertcat(*tree.loops.shared(independent_values(tree, x), M))
+    return ex.vertcat(*M.loops.shared(independent_values(tree, x), M))
 
 
 def mobility(tree: Tree, M: Entries | Walk, J: Mat) -> Mat:
     """J M^-1 J^T, by the same factors: its halves are L^-T J^T. J: (k, nv)."""
+    halves: Mat
     if isinstance(M, Walk):
-        assert isinstance(tree, RolledTree)
-        moved, own = _solved(tree, M, J.T), zip(tree.in_v, tree.follows, strict=True)
-        parts = [(J[:, part] @ moved[part, :] * float(not led),) for part, led in own]
-        return ex.triu2symm(ex.triu(total(tree, parts, ex.zeros(J.shape[0], J.shape[0]))))
+        # A follower shares the entries of its leader, which would count twice in the sum over bodies.
+        halves, joints = _solved(tree, M, J.T), zip(tree.in_v, tree.follows, strict=True)
+        parts = [(J[:, part] @ halves[part, :] * float(not follower),) for part, follower in joints]
+        return ex.triu2symm(ex.triu(tree.total(parts, ex.zeros(J.shape[0], J.shape[0]))))
     L, inverse, columns = factored(tree, M)
-    halves: Mat = ex.horzcat(*(ex.vertcat(*_halfway(tree, L, columns, row.T)) for row in ex.vertsplit(J)))
+    halves = ex.horzcat(*(ex.vertcat(*_halfway(tree, L, columns, row.T)) for row in ex.vertsplit(J)))
+    # Half of the product, since rounding would make the other half differ.
     return ex.triu2symm(ex.triu(halves.T @ (ex.vertcat(*inverse) * halves)))
 
 
@@ -167,10 +180,11 @@ def factored(tree: Tree, M: Entries) -> tuple[Entries, list[Mat], list[list[int]
     mimic joints, the columns of a row are the velocities of the ancestors. A row of a mimicked joint has those of the
     ancestors of all its bodies, and fill-in from the rows eliminated before it.
     """
-    at = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
+    position = {entry: k for k, entry in enumerate(tree.parent_first_entries)}
     L: Entries = {}
     for (i, j), value in M.items():
-        L[max(at[i], at[j]), min(at[i], at[j])] = value
+        # Leaves are eliminated first, which creates no entries outside the tree's pattern (Featherstone, 6.5).
+        L[max(position[i], position[j]), min(position[i], position[j])] = value
     inverse: list[Mat] = [ex.zeros(1, 1)] * tree.nv
     columns: list[set[int]] = [set() for _ in range(tree.nv)]
     for row, column in L:
@@ -182,6 +196,8 @@ def factored(tree: Tree, M: Entries) -> tuple[Entries, list[Mat], list[list[int]
             share = L[k, i] * inverse[k]
             for j in leftward[n:]:
                 L[i, j] = L.get((i, j), 0) - share * L[k, j]
+            # Fill-in; without mimic joints these entries exist already.
             columns[i].update(leftward[n + 1 :])
+            # Last, because the products above need the entry before its division.
             L[k, i] = share
-    return L, inverse, [sorted(of, reverse=True) for of in columns]
+    return L, inverse, [sorted(rows, reverse=True) for rows in columns]

@@ -25,7 +25,6 @@ from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.derivatives import entries_of, integrate_derivatives, step_outputs
 from dyn_service.dynamics.kinematics import free_selector, integrate, joint_vector, locked_diagonal, zero_locked
 from dyn_service.dynamics.motion_derivatives import slopes
-from dyn_service.dynamics.rolled_tree import NotRolledError, RolledTree
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.model.tree import Tree
@@ -49,61 +48,66 @@ def implicit_midpoint(
     tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None
 ) -> dict[str, Mat]:
     """The state after dt, and its derivatives with respect to the state before and tau."""
-    if isinstance(tree, RolledTree):
-        raise NotRolledError("the derivatives of a step are products of matrices")
+    tree.need_bodies("the derivatives of a step are products of matrices")
     half, n, locked = dt / 2, tree.nv, locked_diagonal(tree)
-    at_q, at_v = ex.sym("q", tree.nq), ex.sym("v", n)
-    written = _momenta(tree, at_q, at_v, gravity, wrenches)
+    q_symbols, v_symbols = ex.sym("q", tree.nq), ex.sym("v", n)
+    expressions = _momenta(tree, q_symbols, v_symbols, gravity, wrenches)
 
-    def at(q: Mat, v: Mat) -> _Momenta:
-        return _Momenta(*ex.substitute(written, [at_q, at_v], [ex.densify(q), ex.densify(v)]))
+    def momenta_at(q: Mat, v: Mat) -> _Momenta:
+        return _Momenta(*ex.substitute(expressions, [q_symbols, v_symbols], [ex.densify(q), ex.densify(v)]))
 
     def middle(v_m: Mat) -> tuple[_Momenta, Mat, Mat, Mat]:
         """At the midpoint: its momenta, E, the impulse h (s + tau), r."""
-        of, E = at(integrate(tree, q, v_m, half), v_m), integrate_derivatives(tree, -half * v_m)[0].T
-        impulse = half * (of.s + zero_locked(tree, tau))
-        return of, E, impulse, of.p - E @ before.p - impulse
+        at_middle, E = momenta_at(integrate(tree, q, v_m, half), v_m), integrate_derivatives(tree, -half * v_m)[0].T
+        impulse = half * (at_middle.s + zero_locked(tree, tau))
+        return at_middle, E, impulse, at_middle.p - E @ at_start.p - impulse
 
     def matrix(v_m: Mat) -> Mat:
         """J."""
-        of, E, *_ = middle(v_m)
-        slope = of.p_q + _turning(tree, E @ before.p) - half * of.s_q
-        return of.M + locked + half * (slope @ integrate_derivatives(tree, half * v_m)[1] - of.s_v)
+        at_middle, E, *_ = middle(v_m)
+        slope = at_middle.p_q + _turning(tree, E @ at_start.p) - half * at_middle.s_q
+        return at_middle.M + locked + half * (slope @ integrate_derivatives(tree, half * v_m)[1] - at_middle.s_v)
 
-    before, v_m = at(q, v), v
+    at_start, v_m = momenta_at(q, v), v
+    # A fixed number of steps of Newton's method: a kernel has no loop that ends on a condition.
     for _ in range(5):
         v_m = v_m - _solved(tree, matrix(v_m), middle(v_m)[3])
-    of, E, impulse, residual = middle(v_m)
-    sizes = (ex.vertsplit(ex.fabs(x)) for x in (ex.vertcat(of.p, impulse), residual))
+    at_middle, E, impulse, residual = middle(v_m)
+    sizes = (ex.vertsplit(ex.fabs(x)) for x in (ex.vertcat(at_middle.p, impulse), residual))
     largest, left = (reduce(ex.fmax, of_x, ex.matrix(0.0)) for of_x in sizes)
+    # NaN instead of a state without convergence, which servers report.
     unknown = ex.if_else(TOLERANCE * largest < left, nan, 0.0)
-    h, free, none = half + unknown, free_selector(tree), ex.zeros(n, n)
-    carried, moved = integrate_derivatives(tree, half * v_m)
-    start, step = ex.horzcat(carried, none, none), h * moved  # dq_m = start + step dv_m
-    driven = ex.horzcat(none, none, h * free)
-    given = ex.horzcat(E @ before.p_q, E @ before.M, none) - (of.p_q - half * of.s_q) @ start + driven
-    dv_m = _solved(tree, matrix(v_m), given)
-    p = E @ (E @ before.p + (2 * impulse + unknown))
+    h, free, zero = half + unknown, free_selector(tree), ex.zeros(n, n)
+    by_position, by_step = integrate_derivatives(tree, half * v_m)
+    start, step = ex.horzcat(by_position, zero, zero), h * by_step  # dq_m = start + step dv_m
+    of_efforts = ex.horzcat(zero, zero, h * free)
+    right_side = (
+        ex.horzcat(E @ at_start.p_q, E @ at_start.M, zero) - (at_middle.p_q - half * at_middle.s_q) @ start + of_efforts
+    )
+    dv_m = _solved(tree, matrix(v_m), right_side)
+    p = E @ (E @ at_start.p + (2 * impulse + unknown))
     q_next = integrate(tree, q, v_m, 2 * h)
-    entries = entries_of(tree, at(q_next, at_v).M)
+    entries = entries_of(tree, momenta_at(q_next, v_symbols).M)
     v_next = mass_matrix.solve(tree, entries, p)
     # dq and dp - dp/dq dq at the end, the part of the start and that of dv_m: products of small blocks first.
     p_q, slope, before_q, by_v_m = (
-        at(q_next, v_next).p_q,
-        of.p_q + half * of.s_q,
-        carried @ start,
-        carried @ step + step,
+        momenta_at(q_next, v_next).p_q,
+        at_middle.p_q + half * at_middle.s_q,
+        by_position @ start,
+        by_position @ step + step,
     )
-    left = E @ (slope @ start + driven) - p_q @ before_q
-    right = E @ (slope @ step + of.M + half * of.s_v) - _turning(tree, p) @ step - p_q @ by_v_m
+    left = E @ (slope @ start + of_efforts) - p_q @ before_q
+    right = E @ (slope @ step + at_middle.M + half * at_middle.s_v) - _turning(tree, p) @ step - p_q @ by_v_m
     return step_outputs(q_next, v_next, before_q + by_v_m @ dv_m, mass_matrix.solve(tree, entries, left + right @ dv_m))
 
 
 def _momenta(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerBody | None) -> _Momenta:
-    G, Psi, branch, held, (p_q, s_q, M) = slopes(tree, q, v, gravity, wrenches)
-    each = list(zip(G, Psi, branch, held, strict=True))
-    p = joint_vector(tree, PerBody(G_i.T @ of.K for G_i, _, of, _ in each)) + passive.armature(tree) * v
-    s = joint_vector(tree, PerBody(psi.T @ of.K - G_i.T @ rest.F for G_i, psi, of, rest in each))
+    G, Psi, branch, resting_branch, (p_q, s_q, M) = slopes(tree, q, v, gravity, wrenches)
+    bodies = list(zip(G, Psi, branch, resting_branch, strict=True))
+    p = joint_vector(tree, PerBody(G_i.T @ branch_i.K for G_i, _, branch_i, _ in bodies)) + passive.armature(tree) * v
+    s = joint_vector(
+        tree, PerBody(psi.T @ branch_i.K - G_i.T @ resting_i.F for G_i, psi, branch_i, resting_i in bodies)
+    )
     return _Momenta(
         p,
         s - passive.efforts(tree, q, v),
@@ -116,13 +120,13 @@ def _momenta(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerBody | None)
 
 def _turning(tree: Tree, p: Mat) -> Mat:
     """The matrix of x -> x x* p of all joints, (nv, nv)."""
-    found = ex.zeros(tree.nv, tree.nv)
+    matrix = ex.zeros(tree.nv, tree.nv)
     for i in tree.independent_bodies:
-        joint, at = tree.inboard[i], tree.in_v[i]
+        joint, in_v = tree.inboard[i], tree.in_v[i]
         if not joint.rate_is_velocity:
             axes = map(ex.vertsplit, ex.horzsplit(ex.eye(joint.nv)))
-            found[at, at] = ex.horzcat(*(ex.vertcat(*joint.turning(axis, ex.vertsplit(p[at]))) for axis in axes))
-    return found
+            matrix[in_v, in_v] = ex.horzcat(*(ex.vertcat(*joint.turning(axis, ex.vertsplit(p[in_v]))) for axis in axes))
+    return matrix
 
 
 def _solved(tree: Tree, J: Mat, x: Mat) -> Mat:
@@ -132,10 +136,11 @@ def _solved(tree: Tree, J: Mat, x: Mat) -> Mat:
     for last in range(n - 1, 0, -1):
         k = order[last]
         for i in order[:last]:
+            # Structural zeros between branches stay zero in this order.
             if rows[i][k].nnz():
                 rows[i] = rows[i] - (rows[i][k] / rows[k][k]) * rows[k]
-    found: dict[int, Mat] = {}
+    solution: dict[int, Mat] = {}
     for k in order:
-        known = sum((rows[k][j] * found[j] for j in found), ex.zeros(1, x.shape[1]))
-        found[k] = (rows[k][n:] - known) / rows[k][k]
-    return ex.vertcat(*(found[k] for k in range(n)))
+        eliminated = sum((rows[k][j] * solution[j] for j in solution), ex.zeros(1, x.shape[1]))
+        solution[k] = (rows[k][n:] - eliminated) / rows[k][k]
+    return ex.vertcat(*(solution[k] for k in range(n)))

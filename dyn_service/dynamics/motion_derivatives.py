@@ -58,9 +58,9 @@ from dyn_service.dynamics.derivatives import (
 from dyn_service.dynamics.hamilton import energy, momentum
 from dyn_service.dynamics.kinematics import along, in_world, influences, joint_columns, joint_vector, motion_subspaces
 from dyn_service.dynamics.newton_euler import gravity_forces
-from dyn_service.dynamics.rolled_tree import PairMatrix, RolledTree, Walk
+from dyn_service.dynamics.rolled_tree import PairMatrix, Walk
 from dyn_service.dynamics.spatial import Mat, angular, cross, dense, join, linear, mirrored, row_by_row, skew
-from dyn_service.dynamics.sweeps import PerBody, total, walk
+from dyn_service.dynamics.sweeps import PerBody, walk
 from dyn_service.dynamics.task_space import _aligned, _LinkPoint, _local, _Seen, _world, columns_seen
 from dyn_service.model.tree import Tree
 
@@ -73,24 +73,27 @@ def _swept(
 ) -> tuple[PerBody, PerBody, Motion, list[Branch], list[Ground]]:
     """D, G, the motion, and of each body its branch and its ground. With gravity, linear velocities are relative."""
     D, G = influences(tree, q), motion_subspaces(tree)
-    moved = motion(tree, D, G, v, a, gravity, relative=gravity is not None)
-    ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
-    return D, G, moved, branches(tree, D, moved, wrenches), ground
+    body_motion = motion(tree, D, G, v, a, gravity, relative=gravity is not None)
+    motions = zip(G, body_motion.V, body_motion.V_p, body_motion.A_p, strict=True)
+    ground = [ground_of(*motions_i) for motions_i in motions]
+    return D, G, body_motion, branches(tree, D, body_motion, wrenches), ground
 
 
 def slopes(tree: Tree, q: Mat, v: Mat, gravity: Mat | None = None, wrenches: PerBody | None = None) -> tuple[Any, ...]:
     """G, Psi, the branches in motion and at rest; dp/dq, with gravity ds/dq without passive efforts, M; (nv, nv)."""
-    still, rotor = ex.zeros(tree.nv, 1), passive.armatures(tree)
-    D, G, _, branch, ground = _swept(tree, q, v, still)
-    *_, held, resting = (branch, ground) if gravity is None else _swept(tree, q, still, still, gravity, wrenches)
-    Psi, Omega = [on.Psi for on in ground], [on.Omega for on in resting]
+    zero, rotor = ex.zeros(tree.nv, 1), passive.armatures(tree)
+    D, G, _, branch, ground = _swept(tree, q, v, zero)
+    *_, resting_branch, resting_ground = (
+        (branch, ground) if gravity is None else _swept(tree, q, zero, zero, gravity, wrenches)
+    )
+    Psi, Omega = [ground_i.Psi for ground_i in ground], [ground_i.Omega for ground_i in resting_ground]
 
     def start(i: int) -> tuple[Mat, Mat | None]:
         Q, K, W = (branch[i].inertia(X) for X in (Psi[i], G[i], Omega[i]))
-        moved, rate = Q + loaded(G[i], branch[i].K), []
-        state = [moved, K]
+        momentum_columns, rate = Q + loaded(G[i], branch[i].K), []
+        state = [momentum_columns, K]
         if gravity is not None:
-            rate, state = [moved.T @ Psi[i] - G[i].T @ W], [*state, W + loaded(G[i], held[i].F)]
+            rate, state = [momentum_columns.T @ Psi[i] - G[i].T @ W], [*state, W + loaded(G[i], resting_branch[i].F)]
         passed_on = tree.inboard[i].nv and not tree.parent[i] < 0
         block = ex.vertcat(G[i].T @ Q, *rate, mirrored(G[i].T @ K) + rotor[i])
         return block, carried_loads(D[i], ex.vertcat(*state)) if passed_on else None
@@ -102,7 +105,7 @@ def slopes(tree: Tree, q: Mat, v: Mat, gravity: Mat | None = None, wrenches: Per
         return block, None if tree.parent[j] < 0 else carried_loads(D[j], state)
 
     blocks = walk(tree, start, step, outward=False)
-    return G, Psi, branch, held, assembled(tree, blocks, 2 if gravity is None else 3)
+    return G, Psi, branch, resting_branch, assembled(tree, blocks, 2 if gravity is None else 3)
 
 
 def momentum_derivatives(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
@@ -119,13 +122,13 @@ def joint_wrench_derivatives(
 
     def load(i: int, seen: Mat) -> Mat:
         """The changes of F_i with q, v and a of a joint, (18, k), from its psi, Omega, Gamma and G seen from body i."""
-        of, Omega, Gamma, own = branch[i], seen[3:9, :], seen[9:15, :], seen[15:, :]
-        Q = of.coriolis(seen[:3, :]) + of.inertia(Omega)
-        return ex.vertcat(Q, of.coriolis(own[:3, :]) + of.inertia(Gamma), of.inertia(own))
+        branch_i, Omega, Gamma, G_seen = branch[i], seen[3:9, :], seen[9:15, :], seen[15:, :]
+        Q = branch_i.coriolis(seen[:3, :]) + branch_i.inertia(Omega)
+        return ex.vertcat(Q, branch_i.coriolis(G_seen[:3, :]) + branch_i.inertia(Gamma), branch_i.inertia(G_seen))
 
     def start(j: int) -> tuple[Mat, Mat | None]:
-        on = ground[j]
-        seen = ex.vertcat(on.psi, on.Omega, on.Gamma, G[j])
+        ground_j = ground[j]
+        seen = ex.vertcat(ground_j.psi, ground_j.Omega, ground_j.Gamma, G[j])
         return load(j, seen), seen if tree.inboard[j].nv else None
 
     def step(i: int, seen: Mat) -> tuple[Mat, Mat | None]:
@@ -133,13 +136,14 @@ def joint_wrench_derivatives(
         return load(i, seen), seen
 
     def start_inward(i: int) -> tuple[Mat, Mat | None]:
-        own, _ = start(i)
-        loads = ex.vertcat(own[:6, :] + loaded(G[i], branch[i].F), own[6:, :])
+        block, _ = start(i)
+        loads = ex.vertcat(block[:6, :] + loaded(G[i], branch[i].F), block[6:, :])
         return _NO_ROWS, carried_loads(D[i], loads) if tree.inboard[i].nv and not tree.parent[i] < 0 else None
 
     def step_inward(j: int, loads: Mat) -> tuple[Mat, Mat | None]:
         return loads if tree.joints[j] else _NO_ROWS, None if tree.parent[j] < 0 else carried_loads(D[j], loads)
 
+    # Two walks: motions of the ground go outward, loads inward.
     walks = walk(tree, start, step, outward=True), walk(tree, start_inward, step_inward, outward=False)
     rows = [i for i, joint in enumerate(tree.joints) if joint]
     dq, dv, da = _by_rows(tree, rows, walks)
@@ -150,34 +154,37 @@ def joint_wrench_derivatives(
 def _by_rows(tree: Tree, rows: Sequence[int], walks: Sequence[dict[tuple[int, int], Mat] | Walk]) -> list[Any]:
     """Three matrices (6 len(rows), nv), row by row, from blocks (18, nv_a) of pairs (a, b): rows of b, columns of a.
 
-    In a kernel as loops, the matrices of pairs of all walks.
+    Of recorded walks, the matrices of pairs of all walks.
     """
-    if isinstance(tree, RolledTree):
-        return [tuple(_pairs(of, slice(k, k + 6)) for of in walks if isinstance(of, Walk)) for k in (0, 6, 12)]
-    found = [ex.zeros(6 * len(rows), tree.nv) for _ in range(3)]
-    blocks = [pair for of in walks if not isinstance(of, Walk) for pair in of.items() if pair[1].numel()]
+    recorded = [walk for walk in walks if isinstance(walk, Walk)]
+    if recorded:
+        return [tuple(_pairs(walk, slice(k, k + 6)) for walk in recorded) for k in (0, 6, 12)]
+    matrices = [ex.zeros(6 * len(rows), tree.nv) for _ in range(3)]
+    blocks = [pair for walk in walks if not isinstance(walk, Walk) for pair in walk.items() if pair[1].numel()]
     for (a, b), block in blocks:
         first = 6 * rows.index(b)
-        for to, part in zip(found, ex.vertsplit(block, 6), strict=True):
-            to[first : first + 6, tree.in_v[a]] += part
-    return [row_by_row(X) for X in found]
+        for matrix, part in zip(matrices, ex.vertsplit(block, 6), strict=True):
+            matrix[first : first + 6, tree.in_v[a]] += part
+    return [row_by_row(X) for X in matrices]
 
 
 def _pairs(walk: Walk, part: slice) -> PairMatrix:
     """Some rows of the blocks of a recorded walk."""
-    across = {pair: block[part, :] for pair, (block, _) in walk.others.items() if block.numel()}
-    return PairMatrix(walk, [block[part, :] if block.numel() else block for block, _ in walk.first], across)
+    across_blocks = {pair: block[part, :] for pair, (block, _) in walk.others.items() if block.numel()}
+    return PairMatrix(walk, [block[part, :] if block.numel() else block for block, _ in walk.first], across_blocks)
 
 
 def energy_derivatives(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
     """T and V, (6), (7), and their derivatives with respect to q and v."""
     _, _, _, branch, ground = _swept(tree, q, v, ex.zeros(tree.nv, 1))
-    found = energy(tree, q, v, gravity)
-    moved = joint_vector(tree, PerBody(on.Psi.T @ of.K for of, on in zip(branch, ground, strict=True)))
+    energies = energy(tree, q, v, gravity)
+    kinetic_slope = joint_vector(
+        tree, PerBody(ground_i.Psi.T @ branch_i.K for branch_i, ground_i in zip(branch, ground, strict=True))
+    )
     return {
-        "kinetic": found["kinetic"],
-        "potential": found["potential"],
-        "dkinetic_dq": moved,
+        "kinetic": energies["kinetic"],
+        "potential": energies["potential"],
+        "dkinetic_dq": kinetic_slope,
         "dkinetic_dv": momentum(tree, q, v),
         "dpotential_dq": gravity_forces(tree, q, gravity),
     }
@@ -191,39 +198,46 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
     bodies = [
         (body.mass * p, R @ dense(body.moment)) for body, p, R in zip(tree.inertia, places, rotations, strict=True)
     ]
-    mass = total(tree, [(ex.matrix(1.0) * body.mass,) for body in tree.inertia], ex.zeros(1, 1))
-    there = ex.if_else(mass, 1, 0)  # a robot without mass has its centre at the origin
-    share = there / (mass + (1 - there))  # exact: 1 - there is 0 or 1
-    centre = share * total(tree, bodies, ex.zeros(3, 1))
+    mass = tree.total([(ex.matrix(1.0) * body.mass,) for body in tree.inertia], ex.zeros(1, 1))
+    has_mass = ex.if_else(mass, 1, 0)  # a robot without mass has its centre at the origin
+    share = has_mass / (mass + (1 - has_mass))  # exact: 1 - has_mass is 0 or 1
+    centre = share * tree.total(bodies, ex.zeros(3, 1))
 
     def about_centre(loads: list[Mat]) -> list[Mat]:
         """Loads or momenta, (6, k) of each body, in world axes about c."""
-        found = []
+        carried_loads = []
         for R, p, X in zip(rotations, places, loads, strict=True):
             force = R @ X[3:, :]
-            found.append(ex.vertcat(R @ X[:3, :] + skew(p - centre) @ force, force))
-        return found
+            carried_loads.append(ex.vertcat(R @ X[:3, :] + skew(p - centre) @ force, force))
+        return carried_loads
 
     def summed(loads: list[Mat]) -> Mat:
         """Of all trees together: that of the bodies on the ground."""
         parts = zip(about_centre(loads), tree.parent, strict=True)
-        return total(tree, [(X * float(parent < 0),) for X, parent in parts], ex.zeros(6, 1))
+        return tree.total([(X * float(parent < 0),) for X, parent in parts], ex.zeros(6, 1))
 
     def columns(loads: list[Mat]) -> Mat:
         """(6, nv)."""
         return joint_columns(tree, about_centre(loads))
 
-    K, F = summed([of.K for of in branch]), summed([of.F for of in branch])
+    K, F = summed([branch_i.K for branch_i in branch]), summed([branch_i.F for branch_i in branch])
     pairs = list(zip(branch, ground, G, strict=True))
-    matrix = columns([of.inertia(G_i) for of, _, G_i in pairs])
-    dK = columns([of.inertia(on.Psi) + loaded(G_i, of.K) for of, on, G_i in pairs])
-    dF = columns([of.coriolis(on.psi) + of.inertia(on.Omega) + loaded(G_i, of.F) for of, on, G_i in pairs])
-    dF_dv = columns([of.coriolis(G_i[:3, :]) + of.inertia(on.Gamma) for of, on, G_i in pairs])
+    matrix = columns([branch_i.inertia(G_i) for branch_i, _, G_i in pairs])
+    dK = columns([branch_i.inertia(ground_i.Psi) + loaded(G_i, branch_i.K) for branch_i, ground_i, G_i in pairs])
+    dF = columns(
+        [
+            branch_i.coriolis(ground_i.psi) + branch_i.inertia(ground_i.Omega) + loaded(G_i, branch_i.F)
+            for branch_i, ground_i, G_i in pairs
+        ]
+    )
+    dF_dv = columns(
+        [branch_i.coriolis(G_i[:3, :]) + branch_i.inertia(ground_i.Gamma) for branch_i, ground_i, G_i in pairs]
+    )
     jacobian = share * matrix[3:, :]
 
-    def moved(of: Mat) -> Mat:
+    def moved(moment: Mat) -> Mat:
         """The change of a moment about c as c moves."""
-        return ex.vertcat(skew(linear(of)) @ jacobian, ex.zeros(3, tree.nv))
+        return ex.vertcat(skew(linear(moment)) @ jacobian, ex.zeros(3, tree.nv))
 
     outputs = {
         "centre": centre,
@@ -240,31 +254,32 @@ def centroidal_derivatives(tree: Tree, q: Mat, v: Mat, a: Mat) -> dict[str, Mat]
 
 def _of_point(seen: _Seen, tree: Tree, q: Mat, v: Mat, a: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
     """Velocity and acceleration of a point, (6,), spatial where it is not carried along; their derivatives, (6, nv)."""
-    at = _LinkPoint.of(tree, q, link, point)
-    D, G, view = influences(tree, q), motion_subspaces(tree), seen(tree, at)
-    moved = motion(tree, D, G, v, a)
-    ground = [ground_of(*of) for of in zip(G, moved.V, moved.V_p, moved.A_p, strict=True)]
-    V_L, A_L = at.chosen(moved.V), at.chosen(moved.A)
+    link_point = _LinkPoint.of(tree, q, link, point)
+    D, G, view = influences(tree, q), motion_subspaces(tree), seen(tree, link_point)
+    body_motion = motion(tree, D, G, v, a)
+    motions = zip(G, body_motion.V, body_motion.V_p, body_motion.A_p, strict=True)
+    ground = [ground_of(*motions_i) for motions_i in motions]
+    V_L, A_L = link_point.chosen(body_motion.V), link_point.chosen(body_motion.A)
     A_L = A_L - join(_NONE, cross(angular(V_L), linear(V_L)))
     V, A = view.of_link @ V_L, view.of_link @ A_L
-    motions = (G, *(PerBody(getattr(on, name) for on in ground) for name in ("Psi", "Omega", "Gamma")))
-    J, Psi, Omega, Gamma = (columns_seen(tree, at, view, X) for X in motions)
+    blocks = (G, *(PerBody(getattr(ground_i, name) for ground_i in ground) for name in ("Psi", "Omega", "Gamma")))
+    J, Psi, Omega, Gamma = (columns_seen(tree, link_point, view, X) for X in blocks)
     omega, u, turns = skew(angular(V)), skew(linear(V)), J[:3, :]
     if view.carried:
         A = A + join(_NONE, cross(angular(V), linear(V)))
-        turned = [ex.vertcat(*(-skew(half) @ turns for half in (X[:3], X[3:]))) for X in (V, A)]
-        lost = [ex.vertcat(omega @ X[:3, :], 2 * u @ X[:3, :]) for X in (Psi, J)]
+        rotation_terms = [ex.vertcat(*(-skew(half) @ turns for half in (X[:3], X[3:]))) for X in (V, A)]
+        velocity_terms = [ex.vertcat(omega @ X[:3, :], 2 * u @ X[:3, :]) for X in (Psi, J)]
     else:
-        still = ex.zeros(6, tree.nv)
-        turned = [still, still] if seen is _local else [-_crossed(X, J) for X in (V, A)]
-        lost = [_crossed(V, X) for X in (Psi, J)]
+        zero = ex.zeros(6, tree.nv)
+        rotation_terms = [zero, zero] if seen is _local else [-_crossed(X, J) for X in (V, A)]
+        velocity_terms = [_crossed(V, X) for X in (Psi, J)]
     return {
         "velocity": V,
         "acceleration": A,
         "jacobian": row_by_row(J),
-        "dvelocity_dq": row_by_row(Psi + turned[0]),
-        "dacceleration_dq": row_by_row(Omega - lost[0] + turned[1]),
-        "dacceleration_dv": row_by_row(Gamma - lost[1]),
+        "dvelocity_dq": row_by_row(Psi + rotation_terms[0]),
+        "dacceleration_dq": row_by_row(Omega - velocity_terms[0] + rotation_terms[1]),
+        "dacceleration_dv": row_by_row(Gamma - velocity_terms[1]),
     }
 
 

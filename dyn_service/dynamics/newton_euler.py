@@ -24,6 +24,8 @@ to q_ref in 1 s, for continuous joints the shorter way round.
 
 from __future__ import annotations
 
+from functools import singledispatch
+
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import passive
 from dyn_service.dynamics.kinematics import (
@@ -37,7 +39,7 @@ from dyn_service.dynamics.kinematics import (
 )
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Inertia, Mat, angular, cross, join, linear
-from dyn_service.dynamics.sweeps import PerBody, inward, kept, of_parent, outward
+from dyn_service.dynamics.sweeps import PerBody, inward, kept, outward
 from dyn_service.model.tree import Tree
 
 _STILL = ex.zeros(6, 1)
@@ -56,16 +58,19 @@ def velocity_products(tree: Tree, D: PerBody, G: PerBody, V: PerBody, v: Mat) ->
     """
     rates = G @ joint_values(tree, v)
     products = []
-    for i, (parent, V_p) in enumerate(zip(tree.parent, of_parent(tree, V, _STILL), strict=True)):
+    for i, (parent, V_p) in enumerate(zip(tree.parent, tree.of_parent(V, _STILL), strict=True)):
         # v_JB is given in the body's axes, which turn against the joint frame with w.
-        own = join(ex.zeros(3, 1), cross(angular(rates[i]), linear(rates[i])))
+        w_cross_u = join(ex.zeros(3, 1), cross(angular(rates[i]), linear(rates[i])))
         if parent < 0:
-            products.append(own)
+            # The ground does not rotate: all other terms are zero.
+            products.append(w_cross_u)
             continue
         omega, d = angular(V_p), D[i].offset
-        turned = D[i].rotation @ omega
-        carried = D[i].rotation @ cross(omega, cross(omega, d))
-        products.append(join(cross(turned, angular(rates[i])), carried + 2 * cross(turned, linear(rates[i]))) + own)
+        omega_P = D[i].rotation @ omega
+        centripetal = D[i].rotation @ cross(omega, cross(omega, d))
+        products.append(
+            join(cross(omega_P, angular(rates[i])), centripetal + 2 * cross(omega_P, linear(rates[i]))) + w_cross_u
+        )
     return kept(tree, products)
 
 
@@ -164,6 +169,7 @@ def joint_feedback(tree: Tree, q: Mat, v: Mat, q_ref: Mat, v_ref: Mat, kp: Mat, 
     return tau + kp * error(tree, q, q_ref) + kd * (v_ref - v)
 
 
+@singledispatch
 def state_feedback(
     tree: Tree, q: Mat, v: Mat, q_ref: Mat, v_ref: Mat, position_gain: Mat, velocity_gain: Mat, tau: Mat
 ) -> Mat:
@@ -171,13 +177,18 @@ def state_feedback(
 
     position_gain, velocity_gain: Kq and Kv, row by row, (nv^2,); in a kernel as loops one symbol for each matrix.
     """
-    factors = (position_gain, error(tree, q, q_ref)), (velocity_gain, v_ref - v)
-    if isinstance(tree, RolledTree):
-        columns = [(K, independent_values(tree, x)) for K, x in factors]
-        return ex.vertcat(*tree.loops.plus_products(independent_values(tree, tau), columns))
-    for K, x in factors:
+    for K, x in ((position_gain, error(tree, q, q_ref)), (velocity_gain, v_ref - v)):
         tau = tau + ex.reshape(K, tree.nv, tree.nv).T @ x
     return tau
+
+
+@state_feedback.register(RolledTree)
+def _state_feedback_in_loops(
+    tree: RolledTree, q: Mat, v: Mat, q_ref: Mat, v_ref: Mat, position_gain: Mat, velocity_gain: Mat, tau: Mat
+) -> Mat:
+    factors = (position_gain, error(tree, q, q_ref)), (velocity_gain, v_ref - v)
+    columns = [(K, independent_values(tree, x)) for K, x in factors]
+    return ex.vertcat(*tree.loops.plus_products(independent_values(tree, tau), columns))
 
 
 def limited(tree: Tree, tau: Mat, added: Mat, limit: Mat, free: Mat) -> Mat:

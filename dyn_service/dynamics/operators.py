@@ -13,6 +13,7 @@ multiplied out. Cost: O(N d) blocks with d the depth; step 3 is O(N^2 d). Source
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import singledispatch
 from typing import Any
 
 from dyn_service.dynamics import expressions as ex
@@ -20,9 +21,9 @@ from dyn_service.dynamics import mass_matrix, passive
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import free_selector, influences, locked_diagonal, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias, lifts, velocities, velocity_loads, velocity_products
-from dyn_service.dynamics.rolled_tree import RolledTree
+from dyn_service.dynamics.rolled_tree import RolledTree, Walk
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, skew
-from dyn_service.dynamics.sweeps import PerBody, outward, walk
+from dyn_service.dynamics.sweeps import PerBody, outward
 from dyn_service.model.tree import Tree
 
 _SIX = ex.eye(6)
@@ -41,48 +42,58 @@ def yielding_operators(tree: Tree, q: Mat) -> dict[str, Mat]:
 
 def _operators(tree: Tree, A: Sequence[Any]) -> dict[str, Mat]:
     phi = _stacked(ex.zeros(6, 6) if parent < 0 else A[i] @ _SIX for i, parent in enumerate(tree.parent))
-    if isinstance(tree, RolledTree):
-        psi = walk(tree, lambda _: (_SIX, _SIX), lambda i, block: (A[i] @ block,) * 2, outward=True)
-        return {"phi": phi, "psi": psi}
-    rows: list[Mat] = []  # of Psi, each without its zeros: the blocks from the root's column to its own
+    return {"phi": phi, "psi": _psi(tree, A)}
+
+
+@singledispatch
+def _psi(tree: Tree, A: Sequence[Any]) -> Mat:
+    """Psi_A: its blocks at `topology.pairs`."""
+    # Each row without its zeros: the blocks from the root's column to its own.
+    rows: list[Mat] = []
     for i, parent in enumerate(tree.parent):
         rows.append(_SIX if parent < 0 else ex.horzcat(A[i] @ rows[parent], _SIX))
-    return {"phi": phi, "psi": _stacked(block for row in rows for block in ex.horzsplit(row, 6))}
+    return _stacked(block for row in rows for block in ex.horzsplit(row, 6))
 
 
+@_psi.register(RolledTree)
+def _psi_in_loops(tree: RolledTree, A: Sequence[Any]) -> Walk:
+    return tree.walk(lambda _: (_SIX, _SIX), lambda i, block: (A[i] @ block,) * 2, outward=True)
+
+
+@singledispatch
 def mass_matrix_steps(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J (nv, 6, nv), Q (nv, 6, nv) and their product (nv, nv): the document's three steps, all columns at once. The
     product is the bodies' part of M; with the joints' armature it is M.
     """
     D, M = influences(tree, q), inertias(tree)
     columns = free_selector(tree)
-    if isinstance(tree, RolledTree):
-        return _steps(tree, D, M, q)
-    G = [
-        of @ columns[part, :] for of, part in zip(motion_subspaces(tree), tree.in_v, strict=True)
-    ]  # rows of blocks, (6, nv)
-    J = outward(tree, D, G)  # 1
-    Q = M @ J  # 2
+    # Rows of blocks, (6, nv).
+    G = [subspace @ columns[part, :] for subspace, part in zip(motion_subspaces(tree), tree.in_v, strict=True)]
+    J = outward(tree, D, G)
+    Q = M @ J
+    # The rotors are no bodies, so their inertia is not in the sum of the bodies' parts.
     product = ex.matrix(ex.diag(passive.armature(tree)) + locked_diagonal(tree))
-    for J_i, Q_i in zip(J, Q, strict=True):  # 3
+    for J_i, Q_i in zip(J, Q, strict=True):
         product = product + J_i.T @ Q_i
     return {"jacobian": _stacked(J), "momenta": _stacked(Q), "mass_matrix": ex.densify(product)}
 
 
-def _steps(tree: RolledTree, D: PerBody, M: PerBody, q: Mat) -> dict[str, Any]:
-    """The same in a kernel as loops, joint by joint; step 3 by what all bodies of a branch add to the momentum."""
+@mass_matrix_steps.register(RolledTree)
+def _mass_matrix_steps_in_loops(tree: RolledTree, q: Mat) -> dict[str, Any]:
+    """The same joint by joint; step 3 by what all bodies of a branch add to the momentum."""
+    D, M = influences(tree, q), inertias(tree)
     columns, G = free_selector(tree), motion_subspaces(tree)
 
     def walked(f: Callable[[int, Mat], Mat]) -> Any:
         def start(a: int) -> tuple[Mat, Mat]:
-            own = G[a] @ columns[tree.in_v[a], tree.in_v[a]]
-            return f(a, own), own
+            column = G[a] @ columns[tree.in_v[a], tree.in_v[a]]
+            return f(a, column), column
 
         def step(b: int, J: Mat) -> tuple[Mat, Mat]:
-            carried = D[b] @ J
-            return f(b, carried), carried
+            J_in_body = D[b] @ J
+            return f(b, J_in_body), J_in_body
 
-        return walk(tree, start, step, outward=True)
+        return tree.walk(start, step, outward=True)
 
     return {
         "jacobian": walked(lambda _, J: J),
@@ -100,11 +111,11 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerB
     V = velocities(tree, D, G, v)
     omega = [angular(V_i) for V_i in V]
     centre = [constant(body.com) for body in tree.inertia]
-    about = [constant(body.about_com) for body in tree.inertia]
-    none = ex.zeros(3, 1)
+    inertia_about_com = [constant(body.about_com) for body in tree.inertia]
+    zero = ex.zeros(3, 1)
     S = PerBody(ex.blockcat([[ex.eye(3), ex.zeros(3, 3)], [-skew(s), ex.eye(3)]]) for s in centre)
     ups = lifts(tree, D, gravity)
-    loads = PerBody(join(none, -body.mass * linear(up)) for body, up in zip(tree.inertia, ups, strict=True))
+    loads = PerBody(join(zero, -body.mass * linear(up)) for body, up in zip(tree.inertia, ups, strict=True))
     if wrenches is not None:
         about_centre = [
             join(angular(W) - cross(s, linear(W)), linear(W)) for W, s in zip(wrenches, centre, strict=True)
@@ -116,14 +127,16 @@ def newton_euler_blocks(tree: Tree, q: Mat, v: Mat, gravity: Mat, wrenches: PerB
         "centre_lever": S,
         "velocity_products": velocity_products(tree, D, G, V, v),
         "centre_velocity_products": PerBody(
-            join(none, cross(w, cross(w, s))) for w, s in zip(omega, centre, strict=True)
+            join(zero, cross(w, cross(w, s))) for w, s in zip(omega, centre, strict=True)
         ),
         "inertia": PerBody(M_i @ _SIX for M_i in M),
         "centre_inertia": PerBody(
-            ex.diagcat(I, body.mass * ex.eye(3)) for I, body in zip(about, tree.inertia, strict=True)
+            ex.diagcat(I, body.mass * ex.eye(3)) for I, body in zip(inertia_about_com, tree.inertia, strict=True)
         ),
         "velocity_loads": velocity_loads(M, V),
-        "centre_velocity_loads": PerBody(join(cross(w, I @ w), none) for w, I in zip(omega, about, strict=True)),
+        "centre_velocity_loads": PerBody(
+            join(cross(w, I @ w), zero) for w, I in zip(omega, inertia_about_com, strict=True)
+        ),
         "external_lever": S,
         "external_loads": loads,
     }

@@ -23,6 +23,7 @@ Cost: O(N). Source: Newton-Euler document, 'spring or damper in f'.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,7 @@ def friction(tree: Tree, v: Mat) -> Mat:
 
 def springs(tree: Tree, q: Mat) -> Mat:
     """k (q - q_0), (nv,)."""
-    pulled = constant(tree.passive.stiffness) * _from_rest(tree, q)
-    if isinstance(tree, RolledTree):
-        return _gathered(tree, 1, pulled)
-    return constant(tree.coupling_matrix.T) @ pulled if tree.has_mimics else pulled
+    return _gathered(tree, constant(tree.passive.stiffness) * _from_rest(tree, q))
 
 
 def efforts(tree: Tree, q: Mat, v: Mat) -> Mat:
@@ -107,49 +105,67 @@ def spring_energy(tree: Tree, q: Mat) -> Mat:
 
 def passive_forces(tree: Tree, q: Mat, v: Mat) -> dict[str, Mat]:
     """The parts of p, (nv,) each, the energy stored in the springs and the power dissipated by the other parts."""
-    taking = damping(tree, v) + friction(tree, v)
+    dissipative = damping(tree, v) + friction(tree, v)
     return {
         "damping": damping(tree, v),
         "friction": friction(tree, v),
         "springs": springs(tree, q),
         "stored": spring_energy(tree, q),
-        "dissipated": dot(tree, v, taking),
+        "dissipated": dot(tree, v, dissipative),
     }
 
 
 def _from_rest(tree: Tree, q: Mat) -> Mat:
     """q - q_0 of each joint that moves, (nr,), where it has a spring; else 0."""
     stiffness, rest = tree.passive.stiffness, tree.passive.rest
-    turned = [
-        joint.ratio * q[at] - rest[part] if constant(stiffness[part]).nnz() else ex.zeros(joint.nv, 1)
-        for joint, at, part in zip(tree.inboard, tree.in_q, tree.in_rates, strict=True)
+    deflections = [
+        joint.ratio * q[in_q] - rest[part] if constant(stiffness[part]).nnz() else ex.zeros(joint.nv, 1)
+        for joint, in_q, part in zip(tree.inboard, tree.in_q, tree.in_rates, strict=True)
     ]
-    return ex.vertcat(*turned) if turned else ex.zeros(0, 1)
+    return ex.vertcat(*deflections) if deflections else ex.zeros(0, 1)
 
 
+@singledispatch
+def _gathered(tree: Tree, x: Mat) -> Mat:
+    """Returns S^T x of joint efforts, (nr,), as entries of v, (nv,)."""
+    return constant(tree.coupling_matrix.T) @ x if tree.has_mimics else x
+
+
+@_gathered.register(RolledTree)
+def _gathered_in_loops(tree: RolledTree, x: Mat, power: int = 1) -> Mat:
+    sizes = PerBody(ex.matrix(joint.ratio**power) for joint in tree.inboard)
+    efforts = zip(sizes, joint_values(tree, x), strict=True)
+    return sum_over_driven_bodies(tree, PerBody(size * effort for size, effort in efforts))
+
+
+@singledispatch
 def _reflected(tree: Tree, x: Any) -> Mat:
     """Returns coefficients of joint rates, (nr,), as those of v, (nv,); see `Tree.reflected`."""
-    if isinstance(tree, RolledTree):
-        return _gathered(tree, 2, constant(x))
+    # Squared, because both the rate and the effort of a follower are scaled by its ratio.
     if isinstance(x, ex.Matrix):
         return constant(tree.coupling_matrix.T**2) @ x if tree.has_mimics else x
     return constant(tree.reflected(x))
 
 
-def _gathered(tree: RolledTree, power: int, x: Mat) -> Mat:
-    """Returns S^T x of joint rates, (nr,), as entries of v, (nv,); with the squares of S if the power is 2."""
-    sizes = PerBody(ex.matrix(joint.ratio**power) for joint in tree.inboard)
-    return sum_over_driven_bodies(
-        tree, PerBody(size * of for size, of in zip(sizes, joint_values(tree, x), strict=True))
-    )
+@_reflected.register(RolledTree)
+def _reflected_in_loops(tree: RolledTree, x: Any) -> Mat:
+    return _gathered_in_loops(tree, constant(x), power=2)
 
 
+@singledispatch
 def _rates(tree: Tree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:
     """The rate of each joint, up to sign, (nr,), and the map from efforts odd in this rate to entries of v."""
     if not tree.has_mimics:
         return v, lambda x: x
-    if isinstance(tree, RolledTree):
-        sizes = ex.vertcat(*(joint.ratio * ex.full(joint.nv, 1, 1.0) for joint in tree.inboard))
-        return sizes * v, lambda x: sum_over_driven_bodies(tree, joint_values(tree, sizes * x))
+    # The sign is left out, since an odd function of the rate gives it back.
     size = constant(np.abs(tree.coupling_matrix))
     return size @ v, lambda x: size.T @ x
+
+
+@_rates.register(RolledTree)
+def _rates_in_loops(tree: RolledTree, v: Mat) -> tuple[Mat, Callable[[Mat], Mat]]:
+    if not tree.has_mimics:
+        return v, lambda x: x
+    # Signed here, since the sign of an odd function of the rate cancels with that of the sum.
+    sizes = ex.vertcat(*(joint.ratio * ex.full(joint.nv, 1, 1.0) for joint in tree.inboard))
+    return sizes * v, lambda x: sum_over_driven_bodies(tree, joint_values(tree, sizes * x))

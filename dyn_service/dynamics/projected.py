@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 from dyn_service.dynamics import expressions as ex
@@ -31,7 +32,7 @@ from dyn_service.dynamics.kinematics import (
 )
 from dyn_service.dynamics.rolled_tree import RolledTree
 from dyn_service.dynamics.spatial import Mat, constant, cross, dense, join, row_by_row, skew
-from dyn_service.dynamics.sweeps import PerBody, inward, outward_recursion, walk
+from dyn_service.dynamics.sweeps import PerBody, inward, walk
 from dyn_service.model.tree import Tree
 
 
@@ -58,8 +59,8 @@ def body_motions(tree: Tree, q: Mat, v: Mat) -> list[BodyMotion]:
             J_O, J_R, R_WP = parent.J_O, parent.J_R, parent.rotation
         J_O, J_R = _carried(poses[i], J_O, J_R)
         if tree.inboard[i].nv:
-            own = columns[tree.in_v[i], :]
-            J_R, J_O = J_R + subspaces[i][:3, :] @ own, J_O + subspaces[i][3:, :] @ own
+            joint_columns = columns[tree.in_v[i], :]
+            J_R, J_O = J_R + subspaces[i][:3, :] @ joint_columns, J_O + subspaces[i][3:, :] @ joint_columns
         motions.append(BodyMotion(J_O, J_R, biases[:3], biases[3:6], biases[6:], R_WP @ poses[i][0]))
     return motions
 
@@ -71,31 +72,36 @@ def _biases(tree: Tree, q: Mat, v: Mat) -> list[Mat]:
     def step(i: int, parent: Mat | None) -> Mat:
         (R_PC, p_PC), part = poses[i], tree.in_v[i]
         sigma_O, sigma_R, omega = (ex.zeros(3, 1),) * 3 if parent is None else (parent[:3], parent[3:6], parent[6:])
-        carried = sigma_O + cross(sigma_R, p_PC) + cross(omega, cross(omega, p_PC))
-        omega, sigma_R, sigma_O = R_PC.T @ omega, R_PC.T @ sigma_R, R_PC.T @ carried
+        sigma_at_origin = sigma_O + cross(sigma_R, p_PC) + cross(omega, cross(omega, p_PC))
+        omega, sigma_R, sigma_O = R_PC.T @ omega, R_PC.T @ sigma_R, R_PC.T @ sigma_at_origin
         if tree.inboard[i].nv:
             w, u = subspaces[i][:3, :] @ v[part], subspaces[i][3:, :] @ v[part]
             sigma_R, sigma_O = sigma_R + cross(omega, w), sigma_O + 2 * cross(omega, u) + cross(w, u)
             omega = omega + w
         return ex.vertcat(sigma_O, sigma_R, omega)
 
-    return outward_recursion(tree, step)
+    return tree.outward(step)
 
 
+@singledispatch
 def jacobians(tree: Tree, q: Mat) -> dict[str, Mat]:
     """J_S and J_R of every link, (N, 3, nv) each, in link axes; J_S at the link's centre of mass."""
     centres = [dense(body.com) for body in tree.inertia]
-    if isinstance(tree, RolledTree):
-        return {
-            "translation": _columns(tree, q, lambda i, J_O, J_R: J_O - skew(centres[i]) @ J_R),
-            "rotation": _columns(tree, q, lambda i, J_O, J_R: J_R),
-        }
     motions = body_motions(tree, q, ex.zeros(tree.nv, 1))
     return {
         "translation": ex.vertcat(
             *(row_by_row(m.J_O - skew(s) @ m.J_R) for m, s in zip(motions, centres, strict=True))
         ),
         "rotation": ex.vertcat(*(row_by_row(m.J_R) for m in motions)),
+    }
+
+
+@jacobians.register(RolledTree)
+def _jacobians_in_loops(tree: RolledTree, q: Mat) -> dict[str, Any]:
+    centres = [dense(body.com) for body in tree.inertia]
+    return {
+        "translation": _columns(tree, q, lambda i, J_O, J_R: J_O - skew(centres[i]) @ J_R),
+        "rotation": _columns(tree, q, lambda i, J_O, J_R: J_R),
     }
 
 
@@ -134,13 +140,13 @@ def _centre_bias(biases: Mat, s: Mat) -> Mat:
     return sigma_O + cross(sigma_R, s) + cross(omega, cross(omega, s))
 
 
+@singledispatch
 def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None) -> dict[str, Mat]:
     """M (nv, nv); f, g as the document signs them, tau, the external wrenches' part, and -p, (nv,) each.
 
     These are M, C, G, Q, E of the Matrix Formalism document, M q-ddot = C + G + Q + E, and the passive efforts P.
     """
-    if isinstance(tree, RolledTree):
-        return _swept(tree, q, v, tau, gravity, wrenches)
+    # Locked joints have zero columns in J: their rows of M are those of the identity.
     M = ex.diag(passive.armature(tree)) + locked_diagonal(tree)
     f = g = E = ex.zeros(tree.nv, 1)
     for i, m in enumerate(body_motions(tree, q, v)):
@@ -166,26 +172,29 @@ def terms(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody 
     }
 
 
-def _swept(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None) -> dict[str, Mat]:
+@terms.register(RolledTree)
+def _terms_in_loops(
+    tree: RolledTree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
     """The same in a kernel as loops: J_O^T and J_R^T of all bodies of a branch by an inward sweep of their loads."""
     D, G, poses = influences(tree, q), motion_subspaces(tree), placements(tree, q)
-    weights = outward_recursion(tree, lambda i, g: poses[i][0].T @ (gravity if g is None else g))
-    moved, pulled = [], []
+    weights = tree.outward(lambda i, g: poses[i][0].T @ (gravity if g is None else g))
+    inertial_loads, gravity_loads = [], []
     for body, biases, weight in zip(tree.inertia, _biases(tree, q, v), weights, strict=True):
         sigma_O, sigma_R, omega = biases[:3], biases[3:6], biases[6:]
         h, about_origin = dense(body.moment), constant(body.about_origin)
         turning = about_origin @ sigma_R + cross(omega, about_origin @ omega) + cross(h, sigma_O)
         shifting = sigma_O * body.mass + cross(sigma_R, h) + cross(omega, cross(omega, h))
-        moved.append(-join(turning, shifting))
-        pulled.append(join(cross(h, weight), body.mass * weight))
+        inertial_loads.append(-join(turning, shifting))
+        gravity_loads.append(join(cross(h, weight), body.mass * weight))
 
     def projected(loads: Sequence[Mat]) -> Mat:
         return joint_vector(tree, G.T @ inward(tree, D, loads))
 
     return {
         "mass_matrix": mass_matrix.mass_matrix(tree, q),
-        "velocity_forces": projected(moved),
-        "gravity_forces": projected(pulled),
+        "velocity_forces": projected(inertial_loads),
+        "gravity_forces": projected(gravity_loads),
         "efforts": zero_locked(tree, tau),
         "external_forces": ex.zeros(tree.nv, 1) if wrenches is None else projected(wrenches),
         "passive_forces": -passive.efforts(tree, q, v),
@@ -194,7 +203,7 @@ def _swept(tree: Tree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody
 
 def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None) -> Mat:
     """tau = M a - f - g - E - P."""
-    found = terms(tree, q, v, ex.zeros(tree.nv, 1), gravity, wrenches)
+    equation_terms = terms(tree, q, v, ex.zeros(tree.nv, 1), gravity, wrenches)
     parts = ("velocity_forces", "gravity_forces", "external_forces", "passive_forces")
-    right = sum((found[part] for part in parts), ex.zeros(tree.nv, 1))
-    return found["mass_matrix"] @ a - right
+    right = sum((equation_terms[part] for part in parts), ex.zeros(tree.nv, 1))
+    return equation_terms["mass_matrix"] @ a - right

@@ -51,9 +51,9 @@ def inverse_dynamics(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat | 
 
 def momentum(tree: Tree, q: Mat, v: Mat) -> Mat | Walk:
     """Y_p, (nv, nt)."""
-    none = ex.zeros(tree.nr, 1)
+    zero = ex.zeros(tree.nr, 1)
     momenta = [_momentum(V) for V in _velocities(tree, q, v)]
-    return _at_joints(tree, q, momenta, (none, none, _rates(tree, v), none))
+    return _at_joints(tree, q, momenta, (zero, zero, _rates(tree, v), zero))
 
 
 def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
@@ -64,32 +64,33 @@ def energy(tree: Tree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
         -ex.vertcat(gravity.T @ p, R.T @ gravity, ex.zeros(6, 1))
         for R, p in zip(rotations, along(tree, steps), strict=True)
     ]
-    w, stretched, none = _rates(tree, v), _from_rest(tree, q), ex.zeros(tree.nr, 1)
+    w, stretched, zero = _rates(tree, v), _from_rest(tree, q), ex.zeros(tree.nr, 1)
     return {
-        "kinetic": ex.vertcat(*kinetic, none, none, w * w / 2, none),
-        "potential": ex.vertcat(*potential, none, none, none, stretched * stretched / 2),
+        "kinetic": ex.vertcat(*kinetic, zero, zero, w * w / 2, zero),
+        "potential": ex.vertcat(*potential, zero, zero, zero, stretched * stretched / 2),
     }
 
 
 def joint_wrench(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> Mat | Walk:
     """(6 nj, 10 nl): of every named joint the load F, (13), of the inertial parameters of the links."""
-    loads, none = _loads(tree, q, v, a, gravity), ex.zeros(6, len(INERTIAL))
+    loads, zero = _loads(tree, q, v, a, gravity), ex.zeros(6, len(INERTIAL))
 
     def of_named(j: int, load: Mat) -> Mat:
         return load if tree.joints[j] else ex.zeros(0, len(INERTIAL))
 
-    found = _carried(tree, q, loads, lambda i: of_named(i, loads[i]), of_named)
-    if isinstance(found, Walk):
-        return found
-    rows = [[found.get((i, j), none) for i in range(len(tree))] for j, joint in enumerate(tree.joints) if joint]
+    blocks = _carried(tree, q, loads, lambda i: of_named(i, loads[i]), of_named)
+    if isinstance(blocks, Walk):
+        return blocks
+    rows = [[blocks.get((i, j), zero) for i in range(len(tree))] for j, joint in enumerate(tree.joints) if joint]
     return ex.blockcat(rows) if rows else ex.zeros(0, len(INERTIAL) * len(tree))
 
 
 def _carried(
-    tree: Tree, q: Mat, loads: Sequence[Mat], own: Callable[[int], Mat], block: Callable[[int, Mat], Mat]
+    tree: Tree, q: Mat, loads: Sequence[Mat], own_block: Callable[[int], Mat], block: Callable[[int, Mat], Mat]
 ) -> dict[tuple[int, int], Mat] | Walk:
-    """Returns {(i, j): block(j, D_.^T .. D_i^T load_i)}, and own(i) where j = i: of the load (6, 10) of body i, carried
-    to the origin of j, in the axes of j, for each ancestor j of i.
+    """Returns {(i, j): block(j, D_.^T .. D_i^T load_i)} for each ancestor j of i, and own_block(i) where j = i.
+
+    The load (6, 10) of body i is carried to the origin and axes of j.
     """
     D = influences(tree, q)
 
@@ -98,7 +99,7 @@ def _carried(
 
     return walk(
         tree,
-        lambda i: (own(i), passed(i, loads[i])),
+        lambda i: (own_block(i), passed(i, loads[i])),
         lambda j, load: (block(j, load), passed(j, load)),
         outward=False,
     )
@@ -114,52 +115,52 @@ def _at_joints(tree: Tree, q: Mat, loads: Sequence[Mat], of_rates: Sequence[Mat]
     def rows(j: int, X: Mat) -> Mat:
         return X if free is None else ex.diag(free[j]) @ X
 
-    def own(i: int) -> Mat:
-        at, joint = tree.in_rates[i], tree.inboard[i]
-        further = (joint.ratio * x[at] if joint.nv else ex.zeros(0, 1) for x in of_rates)
-        return rows(i, ex.horzcat(G[i].T @ loads[i], *further))
+    def own_block(i: int) -> Mat:
+        in_rates, joint = tree.in_rates[i], tree.inboard[i]
+        rate_columns = (joint.ratio * x[in_rates] if joint.nv else ex.zeros(0, 1) for x in of_rates)
+        return rows(i, ex.horzcat(G[i].T @ loads[i], *rate_columns))
 
-    found = _carried(tree, q, loads, own, lambda j, load: rows(j, G[j].T @ load))
-    if isinstance(found, Walk):
-        return found
+    blocks = _carried(tree, q, loads, own_block, lambda j, load: rows(j, G[j].T @ load))
+    if isinstance(blocks, Walk):
+        return blocks
     first = width * len(tree)
     Y = ex.zeros(tree.nv, first + len(of_rates) * tree.nr)
-    for (i, j), block in found.items():
+    for (i, j), block in blocks.items():
         if not tree.inboard[j].nv:
             continue
         Y[tree.in_v[j], width * i : width * (i + 1)] += block[:, :width]
         for k in range(width, block.shape[1]):
             start = first + (k - width) * tree.nr
-            at = tree.in_rates[i]
-            Y[tree.in_v[j], start + at.start : start + at.stop] += ex.diag(block[:, k])
+            in_rates = tree.in_rates[i]
+            Y[tree.in_v[j], start + in_rates.start : start + in_rates.stop] += ex.diag(block[:, k])
     return Y
 
 
 def _rates(tree: Tree, x: Mat) -> Mat:
     """Each joint's own rates, (nr,), from a vector over the velocities."""
-    own = [joint.ratio * of for joint, of in zip(tree.inboard, joint_values(tree, x), strict=True) if joint.nv]
-    return ex.vertcat(*own) if own else ex.zeros(0, 1)
+    rates = [joint.ratio * rate for joint, rate in zip(tree.inboard, joint_values(tree, x), strict=True) if joint.nv]
+    return ex.vertcat(*rates) if rates else ex.zeros(0, 1)
 
 
 def _from_rest(tree: Tree, q: Mat) -> Mat:
     """q - q_0 of each rate, (nr,), whether it has a spring or not; 0 for joints with several degrees of freedom."""
-    turned = [
-        joint.ratio * q[at] - dense(tree.passive.rest)[part] if joint.nv == 1 else ex.zeros(joint.nv, 1)
-        for joint, at, part in zip(tree.inboard, tree.in_q, tree.in_rates, strict=True)
+    deflections = [
+        joint.ratio * q[in_q] - dense(tree.passive.rest)[part] if joint.nv == 1 else ex.zeros(joint.nv, 1)
+        for joint, in_q, part in zip(tree.inboard, tree.in_q, tree.in_rates, strict=True)
     ]
-    return ex.vertcat(*turned) if turned else ex.zeros(0, 1)
+    return ex.vertcat(*deflections) if deflections else ex.zeros(0, 1)
 
 
 def _loads(tree: Tree, q: Mat, v: Mat, a: Mat, gravity: Mat) -> list[Mat]:
     """The columns (6, 10) of each body's load M V-dot + B, (16), (17)."""
     V, V_dot = motion(tree, q, v, a, world_acceleration(gravity))
-    found = []
+    loads = []
     for V_i, V_dot_i in zip(V, V_dot, strict=True):
         w, w_dot, v_dot = angular(V_i), angular(V_dot_i), linear(V_dot_i)
         torque = ex.horzcat(ex.zeros(3, 1), -skew(v_dot), _times_inertia(w_dot) + skew(w) @ _times_inertia(w))
         force = ex.horzcat(v_dot, skew(w_dot) + skew(w) @ skew(w), ex.zeros(3, 6))
-        found.append(ex.vertcat(torque, force))
-    return found
+        loads.append(ex.vertcat(torque, force))
+    return loads
 
 
 def _momentum(V: Mat) -> Mat:
@@ -173,11 +174,11 @@ def _momentum(V: Mat) -> Mat:
 
 def _times_inertia(x: Mat) -> Mat:
     """L(x), (3, 6)."""
-    none = ex.zeros(1, 1)
+    zero = ex.zeros(1, 1)
     return ex.vertcat(
-        ex.horzcat(x[0], x[1], x[2], none, none, none),
-        ex.horzcat(none, x[0], none, x[1], x[2], none),
-        ex.horzcat(none, none, x[0], none, x[1], x[2]),
+        ex.horzcat(x[0], x[1], x[2], zero, zero, zero),
+        ex.horzcat(zero, x[0], zero, x[1], x[2], zero),
+        ex.horzcat(zero, zero, x[0], zero, x[1], x[2]),
     )
 
 

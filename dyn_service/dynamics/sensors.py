@@ -49,6 +49,7 @@ def imu(tree: Tree, q: Mat, v: Mat, a: Mat, xyz: Mat, rpy: Mat, gravity: Mat) ->
     specific = []
     for V_i, V_dot_i in zip(V, V_dot, strict=True):
         omega = angular(V_i)
+        # V-dot contains gravity as an upward acceleration of the world, so this is the specific force.
         specific.append(R.T @ (linear(V_dot_i) + cross(angular(V_dot_i), xyz) + cross(omega, cross(omega, xyz))))
     return {"specific_force": _rows(specific), "angular_velocity": _rows(R.T @ angular(V_i) for V_i in V)}
 

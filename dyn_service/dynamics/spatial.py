@@ -96,25 +96,25 @@ SYMBOLS = Arithmetic(
     ex.fabs,
     ex.atan2,
     ex.copysign,
-    lambda a, b, then, otherwise: ex.if_else(a < b, then, otherwise),
+    lambda a, b, x, y: ex.if_else(a < b, x, y),
 )
 """How the functions of `model/joints/` are computed here."""
 
 
-def summed(terms: Terms, before: Mat | None = None) -> Mat:
-    """A sum of scalars times constant arrays, each multiplied by `before` from the left where that is given."""
-    found = None
+def summed(terms: Terms, left: Mat | None = None) -> Mat:
+    """A sum of scalars times constant arrays, each multiplied by `left` from the left where that is given."""
+    total = None
     for scalar, array in terms:
-        factor = constant(array) if before is None else before @ constant(array)
+        factor = constant(array) if left is None else left @ constant(array)
         term = factor if scalar is None else factor * scalar
-        found = term if found is None else found + term
-    return found
+        total = term if total is None else total + term
+    return total
 
 
-def pivots(S: Mat, kept: Callable[[int, Mat], Mat] | None = None) -> tuple[list[list[Mat]], list[Mat]]:
+def pivots(S: Mat, adjusted: Callable[[int, Mat], Mat] | None = None) -> tuple[list[list[Mat]], list[Mat]]:
     """Rows of L below its diagonal of ones, and D, of S = L D L^T; S (k, k) is symmetric.
 
-    kept: What to go on with in place of the pivot of a number; None is the pivot.
+    adjusted: What to go on with in place of the pivot of a number; None is the pivot.
     """
     L: list[list[Mat]] = []
     D: list[Mat] = []
@@ -123,16 +123,16 @@ def pivots(S: Mat, kept: Callable[[int, Mat], Mat] | None = None) -> tuple[list[
         for j in range(i):
             row.append((S[i, j] - sum(row[k] * L[j][k] * D[k] for k in range(j))) / D[j])
         pivot = S[i, i] - sum(row[k] * row[k] * D[k] for k in range(i))
-        D.append(pivot if kept is None else kept(i, pivot))
+        D.append(pivot if adjusted is None else adjusted(i, pivot))
         L.append(row)
     return L, D
 
 
-def inverse(S: Mat, kept: Callable[[int, Mat], Mat] | None = None) -> Mat:
-    """S^-1 of a symmetric S, (k, k): a number's, or by L D L^T, leaving out no pivot. kept: as of `pivots`."""
+def inverse(S: Mat, adjusted: Callable[[int, Mat], Mat] | None = None) -> Mat:
+    """S^-1 of a symmetric S, (k, k): a number's, or by L D L^T, leaving out no pivot. adjusted: as of `pivots`."""
     if S.shape[0] == 1:
         return 1 / S
-    L, D = pivots(S, kept)
+    L, D = pivots(S, adjusted)
     columns = []
     for n in range(len(D)):
         x: list[Mat] = [ex.matrix(0.0) if i < n else ex.matrix(1.0) for i in range(len(D))]
@@ -237,6 +237,7 @@ class Inertia:
         """J - W U^T for W U^T known to be symmetric, (6, k) each."""
         k, n = U[:3, :], U[3:, :]
         return Inertia(
+            # Symmetric blocks are computed by their upper triangles, which saves operations and keeps J symmetric.
             self.I - _symmetric(W[:3, :], k),
             self.H - W[:3, :] @ n.T,
             self.m - _symmetric(W[3:, :], n),

@@ -22,6 +22,7 @@ from dyn_service.model.tree import Tree
 
 def neutral(tree: Tree) -> dict[str, Any]:
     """Returns the neutral `q`: every body coincides with its joint's frame."""
+    # A copy, because callers may change what they get.
     return {"q": tree.configuration.neutral.copy()}
 
 

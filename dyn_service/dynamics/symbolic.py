@@ -35,7 +35,8 @@ from dyn_service.support.optional import missing
 
 try:
     import sympy
-except ModuleNotFoundError as fault:  # an extra of its own: nothing else here needs it
+except ModuleNotFoundError as fault:
+    # Only this module needs SymPy, which has its own extra.
     raise ModuleNotFoundError(missing("an equation in symbols", "sympy"), name="sympy") from fault
 
 _AXES = ("x", "y", "z")
@@ -110,9 +111,9 @@ def equations_of_motion(
         tau += efforts(tree, q, v) + armature(tree) * a
     (bias,) = ex.substitute([tau], [a], [ex.zeros(tree.nv)])
     symbols = {name: [sympy.Symbol(f"{name}_{k + 1}", real=True) for k in range(tree.nv)] for name in "qva"}
-    named = [*symbols["q"], *symbols["v"], *(sympy.Symbol(name, real=True) for name in parameters.names)]
-    given = ex.vertcat(q, v, *parameters.symbols)
-    entries = _to_sympy(ex.vertcat(ex.vec(ex.jacobian(tau, a)), bias), given, named)
+    sympy_symbols = [*symbols["q"], *symbols["v"], *(sympy.Symbol(name, real=True) for name in parameters.names)]
+    symbols_column = ex.vertcat(q, v, *parameters.symbols)
+    entries = _to_sympy(ex.vertcat(ex.vec(ex.jacobian(tau, a)), bias), symbols_column, sympy_symbols)
     if simplify:
         entries = [sympy.trigsimp(sympy.expand(entry)) for entry in entries]
     square = tree.nv * tree.nv
@@ -122,9 +123,10 @@ def equations_of_motion(
         v=tuple(symbols["v"]),
         a=tuple(symbols["a"]),
         tau=tuple(sympy.Symbol(f"tau_{k + 1}", real=True) for k in range(tree.nv)),
-        mass_matrix=sympy.Matrix(tree.nv, tree.nv, entries[:square]),  # symmetric: by columns is by rows
+        # `vec` goes by columns and SymPy by rows, which is the same for a symmetric matrix.
+        mass_matrix=sympy.Matrix(tree.nv, tree.nv, entries[:square]),
         bias=sympy.Matrix(tree.nv, 1, entries[square:]),
-        parameters=dict(zip(named[2 * tree.nv :], parameters.values, strict=True)),
+        parameters=dict(zip(sympy_symbols[2 * tree.nv :], parameters.values, strict=True)),
     )
 
 
@@ -137,7 +139,7 @@ class _Parameters:
         self.values: list[float] = []
 
     def symbol(self, name: str, value: float) -> Mat:
-        """A symbol, or zero where the number is."""
+        """A symbol, or zero where the number is zero."""
         if value == 0.0:
             return ex.zeros(1)
         self.names.append(name)
@@ -153,7 +155,7 @@ class _Parameters:
 def _inertia(parameters: _Parameters, i: int, body: Any) -> Inertia:
     """M_i, (16), in symbols."""
     mass, s = parameters.symbol(f"m_{i}", body.mass), parameters.vector(f"s_{i}", body.com)
-    about = ex.zeros(3, 3)
+    about_com = ex.zeros(3, 3)
     as_typed = body.centre is not None and not np.any(body.centre[1] % 1.0)
     rounding = 0.0 if as_typed else 1e-14 * float(np.abs(body.about_com).max())
     for row in range(3):
@@ -161,8 +163,10 @@ def _inertia(parameters: _Parameters, i: int, body: Any) -> Inertia:
             # What is left of turning the inertia, or moving it to the centre of mass and back, is no parameter.
             value = float(body.about_com[row, column])
             value = value if abs(value) > rounding else 0.0
-            about[row, column] = about[column, row] = parameters.symbol(f"I_{i}{_AXES[row]}{_AXES[column]}", value)
-    return Inertia(ex.sparsify(about) - mass * skew(s) @ skew(s), mass * skew(s), mass * ex.eye(3))
+            about_com[row, column] = about_com[column, row] = parameters.symbol(
+                f"I_{i}{_AXES[row]}{_AXES[column]}", value
+            )
+    return Inertia(ex.sparsify(about_com) - mass * skew(s) @ skew(s), mass * skew(s), mass * ex.eye(3))
 
 
 _OPERATIONS: dict[int, Callable[..., Any]] = {
@@ -180,15 +184,15 @@ _OPERATIONS: dict[int, Callable[..., Any]] = {
 }
 
 
-def _to_sympy(expression: Mat, given: Mat, named: list[Any]) -> list[Any]:
+def _to_sympy(expression: Mat, symbols_column: Mat, sympy_symbols: list[Any]) -> list[Any]:
     """The entries of a column, with `named` in place of the entries of `given`."""
     work: list[Any] = []
     entries: list[Any] = []
-    for operation, a, b in ex.Program.of([given], [expression]).instructions:
+    for operation, a, b in ex.Program.of([symbols_column], [expression]).instructions:
         if operation == ex.CONSTANT:
             work.append(_number(a))
         elif operation == ex.INPUT:
-            work.append(named[b])
+            work.append(sympy_symbols[b])
         elif operation == ex.OUTPUT:
             entries.append(work[b])
             work.append(None)

@@ -49,7 +49,7 @@ from dyn_service.dynamics.spatial import (
     row_by_row,
     skew,
 )
-from dyn_service.dynamics.sweeps import from_children, inward_recursion, outward, outward_recursion, total
+from dyn_service.dynamics.sweeps import from_children, outward
 from dyn_service.model.tree import Tree
 
 MOBILITY_ROUNDING = 2.0**-40
@@ -73,8 +73,8 @@ class _LinkPoint:
         return cls(tree, ex.vertsplit(link), point, *in_world(tree, q))
 
     def chosen(self, x: Sequence[Mat]) -> Mat:
-        """Of what each body has, the link's."""
-        return total(self.tree, [(w * x_i,) for w, x_i in zip(self.link, x, strict=True)], ex.zeros(*x[0].shape))
+        """Returns the link's value of values per body."""
+        return self.tree.total([(w * x_i,) for w, x_i in zip(self.link, x, strict=True)], ex.zeros(*x[0].shape))
 
     @property
     def rotation(self) -> Mat:
@@ -86,21 +86,21 @@ class _LinkPoint:
         return self.chosen(along(tree, self.steps))
 
     def carrying(self, tree: Tree) -> list[Mat]:
-        """1 for every body that carries the link, itself among them."""
-        return inward_recursion(tree, self.link, lambda _, on: on)
+        """1 for every body that carries the link, the link's body included."""
+        return tree.inward(self.link, lambda _, carries: carries)
 
     def levers(self, tree: Tree) -> list[Mat]:
-        """The way to the point from the origin of each body that carries the link, world axes; 0 from others."""
-        on = self.carrying(tree)
+        """The vector to the point from the origin of each body that carries the link, world axes; 0 for others."""
+        carries = self.carrying(tree)
         ways_on = [w * (R @ self.point) for w, R in zip(self.link, self.rotations, strict=True)]
-        return inward_recursion(tree, from_children(tree, on, self.steps, start=ways_on), lambda _, way: way)
+        return tree.inward(from_children(tree, carries, self.steps, start=ways_on), lambda _, way: way)
 
 
 @dataclass(frozen=True, eq=False)
 class _View:
-    """Where an answer is seen from. of_link: D there from the link's origin, in its axes. of_world: what turns world
-    axes into its axes. levers: the way there from each body's origin, world axes. carried: whether it goes along with
-    the point while its axes stand still.
+    """The frame of an answer. of_link: D from the link's origin to the frame. of_world: rotation from world axes to the
+    frame's. levers: vectors from each body's origin to the frame's, world axes. carried: whether the origin moves with
+    the point while the axes stay aligned with the world.
     """
 
     of_link: RigidTransform
@@ -113,20 +113,22 @@ _Seen = Callable[[Tree, _LinkPoint], _View]
 _SAME, _NO_WAY = ex.eye(3), ex.zeros(3, 1)
 
 
-def _aligned(tree: Tree, at: _LinkPoint) -> _View:
+def _aligned(tree: Tree, link_point: _LinkPoint) -> _View:
     """At the point, in world axes."""
-    return _View(RigidTransform(at.rotation, at.point), _SAME, at.levers(tree), carried=True)
+    return _View(RigidTransform(link_point.rotation, link_point.point), _SAME, link_point.levers(tree), carried=True)
 
 
-def _local(tree: Tree, at: _LinkPoint) -> _View:
+def _local(tree: Tree, link_point: _LinkPoint) -> _View:
     """At the point, in the link's axes."""
-    return _View(RigidTransform(_SAME, at.point), at.rotation.T, at.levers(tree))
+    return _View(RigidTransform(_SAME, link_point.point), link_point.rotation.T, link_point.levers(tree))
 
 
-def _world(tree: Tree, at: _LinkPoint) -> _View:
+def _world(tree: Tree, link_point: _LinkPoint) -> _View:
     """At the world's origin, in world axes."""
-    R = at.rotation
-    return _View(RigidTransform(R, -(R.T @ at.origin(tree))), _SAME, [-p for p in along(tree, at.steps)])
+    R = link_point.rotation
+    return _View(
+        RigidTransform(R, -(R.T @ link_point.origin(tree))), _SAME, [-p for p in along(tree, link_point.steps)]
+    )
 
 
 def _motion(seen: _Seen, tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> dict[str, Mat]:
@@ -134,20 +136,20 @@ def _motion(seen: _Seen, tree: Tree, q: Mat, v: Mat, link: Mat, point: Mat) -> d
 
     tree: one body per link. link: w, (nl,). point: in the link's axes, from its origin.
     """
-    at = _LinkPoint.of(tree, q, link, point)
-    view = seen(tree, at)
+    link_point = _LinkPoint.of(tree, q, link, point)
+    view = seen(tree, link_point)
     D, G = influences(tree, q), motion_subspaces(tree)
     V = velocities(tree, D, G, v)
-    V_L, rates = at.chosen(V), at.chosen(outward(tree, D, velocity_products(tree, D, G, V, v)))
+    V_L, rates = link_point.chosen(V), link_point.chosen(outward(tree, D, velocity_products(tree, D, G, V, v)))
     spatial = rates - join(_NO_WAY, cross(angular(V_L), linear(V_L)))
     velocity, bias = view.of_link @ V_L, view.of_link @ spatial
     if view.carried:
         bias = bias + join(_NO_WAY, cross(angular(velocity), linear(velocity)))
     return {
-        "rotation": row_by_row(at.rotation),
-        "position": at.origin(tree) + at.rotation @ at.point,
+        "rotation": row_by_row(link_point.rotation),
+        "position": link_point.origin(tree) + link_point.rotation @ link_point.point,
         "velocity": velocity,
-        "jacobian": row_by_row(columns_seen(tree, at, view, G)),
+        "jacobian": row_by_row(columns_seen(tree, link_point, view, G)),
         "bias": bias,
     }
 
@@ -157,26 +159,29 @@ point_motion_local = partial(_motion, _local)
 point_motion_world = partial(_motion, _world)
 
 
-def columns_seen(tree: Tree, at: _LinkPoint, view: _View, motions: Sequence[Mat]) -> Mat:
+def columns_seen(tree: Tree, link_point: _LinkPoint, view: _View, motions: Sequence[Mat]) -> Mat:
     """Motions (6, nv_i) of the bodies that carry the link, seen there, (6, nv). Those of G are J."""
     columns = []
-    for on, R_WB, lever, motion in zip(at.carrying(tree), at.rotations, view.levers, motions, strict=True):
+    for carries, R_WB, lever, motion in zip(
+        link_point.carrying(tree), link_point.rotations, view.levers, motions, strict=True
+    ):
         R = view.of_world @ R_WB
         turns, shifts = R @ motion[:3, :], R @ motion[3:, :]
-        columns.append(on * ex.vertcat(turns, shifts - skew(view.of_world @ lever) @ turns))
+        columns.append(carries * ex.vertcat(turns, shifts - skew(view.of_world @ lever) @ turns))
     return joint_columns(tree, columns)
 
 
 def _inertia(seen: _Seen, tree: Tree, q: Mat, link: Mat, point: Mat, directions: Mat) -> dict[str, Mat]:
     """mobility and inertia, (6, 6) each. directions: (6,), 1 for each direction that counts, 0 for the others."""
-    at = _LinkPoint.of(tree, q, link, point)
-    view = seen(tree, at)
+    link_point = _LinkPoint.of(tree, q, link, point)
+    view = seen(tree, link_point)
+    # The outward recursion of Omega needs the factors of (19b), which mimic joints do not have.
     if tree.has_mimics:
-        J = columns_seen(tree, at, view, motion_subspaces(tree))
+        J = columns_seen(tree, link_point, view, motion_subspaces(tree))
         Omega = mass_matrix.mobility(tree, mass_matrix.entries(tree, q), J)
     else:
         of_bodies = _mobilities(tree, q)
-        parts = (at.chosen([getattr(S, part) for S in of_bodies]) for part in ("I", "H", "m"))
+        parts = (link_point.chosen([getattr(S, part) for S in of_bodies]) for part in ("I", "H", "m"))
         S = _transformed(view.of_link, Inertia(*parts))
         Omega = ex.blockcat([[S.m, S.H.T], [S.H, S.I]])
     return {"mobility": row_by_row(Omega), "inertia": row_by_row(_inverse_in(Omega, directions))}
@@ -195,19 +200,20 @@ def _mobilities(tree: Tree, q: Mat) -> list[Inertia]:
     """
     D, G = influences(tree, q), motion_subspaces(tree)
     branch = branches(tree, D, G, inertias(tree))
-    none = ex.zeros(3, 3)
+    zero = ex.zeros(3, 3)
 
     def step(i: int, inherited: Inertia | None) -> Inertia:
-        S = Inertia(none, none, none) if inherited is None else _transformed(D[i], inherited)
+        S = Inertia(zero, zero, zero) if inherited is None else _transformed(D[i], inherited)
         if tree.inboard[i].nv:
             G_i, K = _linear_first(G[i]), _linear_first(branch.K[i])
             # (e - G K^T) S (e - G K^T)^T + G R^-1 G^T = S - G Z^T - Z G^T
             Z = S @ K
+            # Half of the symmetric term in each of the two products, so that one outer product computes both.
             Z = Z - G_i @ (0.5 * (K.T @ Z + branch.R_inverse[i]))
             S = S.minus_outer(ex.horzcat(G_i, Z), ex.horzcat(Z, G_i))
         return S
 
-    return outward_recursion(tree, step)
+    return tree.outward(step)
 
 
 def _transformed(D: RigidTransform, S: Inertia) -> Inertia:
@@ -221,21 +227,22 @@ def _linear_first(X: Mat) -> Mat:
 
 def _inverse_in(Omega: Mat, directions: Mat) -> Mat:
     """Lambda: the inverse in the selected directions, 0 in the others; NaN where no inverse exists."""
-    counts, lost = directions @ directions.T, []
+    counts, singular = directions @ directions.T, []
 
-    def kept(k: int, pivot: Mat) -> Mat:
-        there = ex.if_else(_positive(pivot), 1, 0)
-        lost.append(directions[k] * (1 - there))
-        return ex.if_else(there, pivot, 1)
+    def adjusted(k: int, pivot: Mat) -> Mat:
+        is_regular = ex.if_else(_positive(pivot), 1, 0)
+        singular.append(directions[k] * (1 - is_regular))
+        return ex.if_else(is_regular, pivot, 1)
 
     part = counts * Omega
     for k in range(6):  # chosen, not added and taken away: sums are compiled in any order
         part[k, k] = ex.if_else(directions[k], Omega[k, k], 1)
-    Lambda = inverse(part, kept)
+    Lambda = inverse(part, adjusted)
     for k, kind in enumerate([ex.trace(Omega[:3, :3])] * 3 + [ex.trace(Omega[3:, 3:])] * 3):
+        # Relative to the mobility of its kind: light links have small mobilities that are no rounding.
         share = _positive(MOBILITY_ROUNDING * kind * Lambda[k, k])
-        lost.append(directions[k] * (1 - ex.if_else(share < 1, 1, 0)))
-    return ex.if_else(sum(lost, ex.zeros(1, 1)), ex.full(6, 6, math.nan), counts * Lambda)
+        singular.append(directions[k] * (1 - ex.if_else(share < 1, 1, 0)))
+    return ex.if_else(sum(singular, ex.zeros(1, 1)), ex.full(6, 6, math.nan), counts * Lambda)
 
 
 def _positive(x: Mat) -> Mat:

@@ -66,7 +66,7 @@ def with_overlay(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTree
     if not isinstance(overlay, Overlay):
         hint = "; use Overlay(payloads=..)" if isinstance(overlay, Payload) else ""
         raise InvalidArgumentError(
-            f"{_last(path)} must be an Overlay, found {found_instead('Overlay', overlay)}{hint}", path=path
+            f"{_last_name(path)} must be an Overlay, found {found_instead('Overlay', overlay)}{hint}", path=path
         )
     reader = _Reader(tree, path)
     inertia, gravity = reader.inertia(overlay), None
@@ -74,9 +74,9 @@ def with_overlay(tree: Tree, weld: Weld, overlay: Any, path: str) -> AlteredTree
     if overlay.gravity is not None:
         gravity = reader.numbers(overlay.gravity, ".gravity", (3,))
     locked = reader.locked(overlay)
-    of_links = tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia))
-    changed = replace(tree, inertia=of_links, passive=passive).locked(locked)
-    return AlteredTrees(changed, weld.with_numbers(changed, inertia), gravity)
+    of_links = tuple(inertia.get(i, body) for i, body in enumerate(tree.inertia))
+    altered_tree = replace(tree, inertia=of_links, passive=passive).locked(locked)
+    return AlteredTrees(altered_tree, weld.with_numbers(altered_tree, inertia), gravity)
 
 
 def with_payload(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTrees:
@@ -89,83 +89,97 @@ def with_payload(tree: Tree, weld: Weld, payload: Any, path: str) -> AlteredTree
         path: The path of the payload, for errors.
     """
     if not isinstance(payload, Payload):
-        said = found_instead("Payload", payload)
-        raise InvalidArgumentError(f"{_last(path)} must be a Payload, found {said}", path=path)
+        description = found_instead("Payload", payload)
+        raise InvalidArgumentError(f"{_last_name(path)} must be a Payload, found {description}", path=path)
     reader, inertia = _Reader(tree, path), dict[int, BodyInertia]()
-    reader.carry(payload, inertia)
-    changed = replace(tree, inertia=tuple(inertia.get(i, own) for i, own in enumerate(tree.inertia)))
-    return AlteredTrees(changed, weld.with_numbers(changed, inertia), None)
+    reader.add_payload(payload, inertia)
+    altered_tree = replace(tree, inertia=tuple(inertia.get(i, body) for i, body in enumerate(tree.inertia)))
+    return AlteredTrees(altered_tree, weld.with_numbers(altered_tree, inertia), None)
 
 
-def overlay_to(own: AlteredTrees, others: Sequence[AlteredTrees]) -> Overlay:
-    """Returns the overlay that turns a robot into `others`, which have the same links and joints.
+def overlay_to(original: AlteredTrees, other_robots: Sequence[AlteredTrees]) -> Overlay:
+    """Returns the overlay that turns a robot into `other_robots`, which have the same links and joints.
 
-    Numbers that differ have a leading axis, one entry per robot of `others`. Limits are not part of an overlay, and are
-    ignored.
+    Numbers that differ have a leading axis, one entry per robot of `other_robots`. Limits are not part of an overlay,
+    and are ignored.
 
     Args:
-        own: The trees of the robot.
-        others: The trees of the other robots.
+        original: The trees of the robot.
+        other_robots: The trees of the other robots.
 
     Raises:
-        InvalidArgumentError: One of `others` has other links, joints, positions or locks, has leading axes, or has a
-            link without mass that has mass in this robot; the message names it.
+        InvalidArgumentError: One of `other_robots` has other links, joints, positions or locks, has leading axes, or
+            has a link without mass that has mass in this robot; the message names it.
     """
-    tree = own.tree
-    for k, (other, _, _) in enumerate(others):
-        different = _different(tree, other) or (_differently_locked(others[0].tree, other) if k else "")
-        if different:
+    tree = original.tree
+    for k, (other, _, _) in enumerate(other_robots):
+        difference = _different(tree, other) or (_differently_locked(other_robots[0].tree, other) if k else "")
+        if difference:
             raise InvalidArgumentError(
-                f"robot '{other.name}' cannot be expressed as an overlay of robot '{tree.name}': its {different}",
+                f"robot '{other.name}' cannot be expressed as an overlay of robot '{tree.name}': its {difference}",
                 path=f"others[{k}]",
             )
-    links, joints = {}, {}
+    trees = [other.tree for other in other_robots]
+    locked = trees[0].locked_joints if trees else frozenset()
+    return Overlay(
+        links=_links_of(tree, trees),
+        joints=_joints_of(tree, trees, locked),
+        locked=[name for name in tree.movable_joints if name in locked - tree.locked_joints],
+        gravity=_stacked(original.gravity, [other.gravity for other in other_robots]),
+    )
+
+
+def _links_of(tree: Tree, trees: Sequence[Tree]) -> dict[str, Inertial]:
+    """Returns the inertias of other trees that differ from those of `tree`, by link."""
+    links = {}
     for i, name in enumerate(tree.links):
-        body, bodies = tree.inertia[i], [other.tree.inertia[i] for other in others]
-        said = {
-            "mass": _stacked(body.mass, [each.mass for each in bodies]),
-            "com": _stacked(body.com, [each.com for each in bodies]),
-            "inertia": _stacked(body.about_com, [each.about_com for each in bodies]),
+        body, bodies = tree.inertia[i], [other.inertia[i] for other in trees]
+        numbers_of_link = {
+            "mass": _stacked(body.mass, [other.mass for other in bodies]),
+            "com": _stacked(body.com, [other.com for other in bodies]),
+            "inertia": _stacked(body.about_com, [other.about_com for other in bodies]),
         }
-        if any(value is not None for value in said.values()):
-            if any(each.mass == 0.0 for each in bodies):
+        if any(value is not None for value in numbers_of_link.values()):
+            if any(other.mass == 0.0 for other in bodies):
                 raise InvalidArgumentError(
                     f"link '{name}' of robot '{tree.name}' has no mass in some of the robots: an overlay cannot "
                     "remove mass",
                     path="others",
                 )
-            links[name] = Inertial(**said)
-    locked = others[0].tree.locked_joints if others else frozenset()
+            links[name] = Inertial(**numbers_of_link)
+    return links
+
+
+def _joints_of(tree: Tree, trees: Sequence[Tree], locked: frozenset[str]) -> dict[str, JointNumbers]:
+    """Returns the passive properties of other trees that differ from those of `tree`, by joint. locked: theirs."""
+    joints = {}
     for i in tree.movable:
         if tree.joints[tree.mimicked_body[i]] in locked:  # no passive forces
             continue
         part = tree.in_rates[i]
-        trees = (tree, *(other.tree for other in others))
-        offset = [0.0 if (mimic := t.mimic[t.movable.index(i)]) is None else mimic.offset for t in trees]
-        given = {}
+        offsets = [0.0 if (mimic := t.mimic[t.movable.index(i)]) is None else mimic.offset for t in (tree, *trees)]
+        numbers_of_joint = {}
         for key, column in COLUMNS.items():
-            mine, *theirs = (getattr(t.passive, column)[..., part] for t in trees)
+            rates = [getattr(t.passive, column)[..., part] for t in (tree, *trees)]
             if key == "rest":
-                mine, *theirs = (x + o for x, o in zip((mine, *theirs), offset, strict=True))
-            values = _stacked(mine, theirs)
+                # A follower's rest position in a tree is relative to its position with the leader at zero.
+                rates = [rest + offset for rest, offset in zip(rates, offsets, strict=True)]
+            values = _stacked(rates[0], rates[1:])
             if values is not None and (values != values[..., :1]).any():
                 raise InvalidArgumentError(
                     f"joint '{tree.joints[i]}' has several values of {key} in some of the others, and an overlay "
                     "contains one per joint",
                     path="others",
                 )
-            given[key] = None if values is None else values[..., 0]
-        if any(value is not None for value in given.values()):
-            joints[tree.joints[i]] = JointNumbers(**given)
-    names = [name for name in tree.movable_joints if name in locked - tree.locked_joints]
-    return Overlay(
-        links=links, joints=joints, locked=names, gravity=_stacked(own.gravity, [other.gravity for other in others])
-    )
+            numbers_of_joint[key] = None if values is None else values[..., 0]
+        if any(value is not None for value in numbers_of_joint.values()):
+            joints[tree.joints[i]] = JointNumbers(**numbers_of_joint)
+    return joints
 
 
-def _stacked(own: Any, theirs: Sequence[Any]) -> Array | None:
-    """Returns the numbers of `theirs` along a leading axis; None if all are equal to `own`."""
-    return None if all(np.array_equal(own, each) for each in theirs) else np.stack(theirs)
+def _stacked(original: Any, other_values: Sequence[Any]) -> Array | None:
+    """Returns the numbers of `other_values` along a leading axis; None if all are equal to `original`."""
+    return None if all(np.array_equal(original, other) for other in other_values) else np.stack(other_values)
 
 
 def _different(tree: Tree, other: Tree) -> str:
@@ -173,9 +187,9 @@ def _different(tree: Tree, other: Tree) -> str:
     if other.lead:
         return f"numbers have leading axes {other.lead}, expected none"
     names = (("links", tree.links, other.links), ("joints", tree.joints, other.joints))
-    for what, own, theirs in names:
-        if own != theirs:
-            return f"{what} are {', '.join(filter(None, theirs))}, expected {', '.join(filter(None, own))}"
+    for kind, expected, actual in names:
+        if expected != actual:
+            return f"{kind} are {', '.join(filter(None, actual))}, expected {', '.join(filter(None, expected))}"
     for i, joint in enumerate(tree.inboard):
         label = f"joint '{tree.joints[i] or tree.links[i]}'"
         twin = other.inboard[i]
@@ -186,22 +200,23 @@ def _different(tree: Tree, other: Tree) -> str:
             (*twin.numbers, other.rotation[i], other.origin[i]),
             strict=True,
         )
-        if not all(np.array_equal(one, two) for one, two in pairs):
+        if not all(np.array_equal(x, y) for x, y in pairs):
             return f"{label} has another origin, axis, pitch or offset"
-    lost = tree.locked_joints - other.locked_joints
-    return f"joint '{min(lost)}' is not locked" if lost else ""
+    unlocked = tree.locked_joints - other.locked_joints
+    return f"joint '{min(unlocked)}' is not locked" if unlocked else ""
 
 
 def _differently_locked(first: Tree, other: Tree) -> str:
     """Describes the first joint that is locked in only one of two trees; "" if the locks agree."""
-    apart = first.locked_joints ^ other.locked_joints
-    if not apart:
+    locked_in_one = first.locked_joints ^ other.locked_joints
+    if not locked_in_one:
         return ""
-    verb = "is" if min(apart) in other.locked_joints else "is not"
-    return f"joint '{min(apart)}' {verb} locked, unlike that of '{first.name}'"
+    verb = "is" if min(locked_in_one) in other.locked_joints else "is not"
+    return f"joint '{min(locked_in_one)}' {verb} locked, unlike that of '{first.name}'"
 
 
-def _last(path: str) -> str:
+def _last_name(path: str) -> str:
+    """Returns the last name of a path with dots."""
     return path.rpartition(".")[2]
 
 
@@ -216,48 +231,49 @@ class _Reader:
 
     def inertia(self, overlay: Overlay) -> dict[int, BodyInertia]:
         """Returns the changed inertias by link, payloads included."""
-        made: dict[int, BodyInertia] = {}
-        for name, said in overlay.links.items():
+        inertias: dict[int, BodyInertia] = {}
+        for name, inertial in overlay.links.items():
             link = self._link(name, f".links.{name}")
-            made[link] = self._bounded(
-                self._inertial(said, self._tree.inertia[link], f".links.{name}"), f".links.{name}"
+            inertias[link] = self._bounded(
+                self._inertial(inertial, self._tree.inertia[link], f".links.{name}"), f".links.{name}"
             )
         if isinstance(overlay.payloads, Payload):
-            self.carry(overlay.payloads, made, ".payloads")
+            self.add_payload(overlay.payloads, inertias, ".payloads")
         else:
             for k, payload in enumerate(overlay.payloads):
-                self.carry(payload, made, f".payloads[{k}]")
-        return made
+                self.add_payload(payload, inertias, f".payloads[{k}]")
+        return inertias
 
-    def carry(self, payload: Any, made: dict[int, BodyInertia], place: str = "") -> None:
+    def add_payload(self, payload: Any, inertias: dict[int, BodyInertia], place: str = "") -> None:
         """Adds a payload to the inertia of its link."""
         link = self._link(payload.link, f"{place}.link")
-        own = made.get(link, self._tree.inertia[link])
+        inertia = inertias.get(link, self._tree.inertia[link])
+        # `_bounded` refuses what overflows, with an error that names the place.
         with np.errstate(over="ignore", invalid="ignore"):
-            made[link] = self._bounded(own + self._carried(payload, place), place)
+            inertias[link] = self._bounded(inertia + self._payload_inertia(payload, place), place)
 
     def passive(self, overlay: Overlay) -> Passive:
         """Returns the passive joint properties."""
-        tree, own = self._tree, self._tree.passive
-        changed: dict[str, Array] = {}
-        for name, said in overlay.joints.items():
+        tree, passive = self._tree, self._tree.passive
+        columns: dict[str, Array] = {}
+        for name, joint_numbers in overlay.joints.items():
             joint = self._joint(name, f".joints.{name}")
             part = tree.in_rates[joint]
-            for each in fields(said):
-                value = getattr(said, each.name)
+            for field in fields(joint_numbers):
+                value = getattr(joint_numbers, field.name)
                 if value is None:
                     continue
-                place, column = f".joints.{name}.{each.name}", COLUMNS[each.name]
-                array = self._size(value, place, any_sign=each.name == "rest", zero=each.name != "friction_width")
-                if (why := tree.inboard[joint].refused(each.name)) is not None:
+                place, column = f".joints.{name}.{field.name}", COLUMNS[field.name]
+                array = self._size(value, place, any_sign=field.name == "rest", zero=field.name != "friction_width")
+                if (why := tree.inboard[joint].refused(field.name)) is not None:
                     raise self._refused(place, why)
-                if each.name == "rest":
+                if field.name == "rest":
                     mimic = tree.mimic[tree.movable.index(joint)]
                     array = array - (mimic.offset if mimic is not None else 0.0)
-                if column not in changed:
-                    changed[column] = np.array(getattr(own, column))
-                changed[column] = _with(changed[column], part, array)
-        return replace(own, **changed) if changed else own
+                if column not in columns:
+                    columns[column] = np.array(getattr(passive, column))
+                columns[column] = _with(columns[column], part, array)
+        return replace(passive, **columns) if columns else passive
 
     def locked(self, overlay: Overlay) -> list[str]:
         """Returns the names of the joints to lock."""
@@ -265,16 +281,17 @@ class _Reader:
         for k, name in enumerate(names):
             place = f".locked[{k}]"
             joint = self._joint(name, place)
+            # A follower has no entry in v that could be held at zero.
             leader = tree.joints[tree.mimicked_body[joint]]
             if leader != name:
                 raise self._refused(place, f"joint '{name}' follows '{leader}': lock '{leader}' instead")
-        still = {*names, *tree.locked_joints}
+        locked = {*names, *tree.locked_joints}
         for name in overlay.joints:
             leader = tree.joints[tree.mimicked_body[self._joints[name]]]
-            if leader in still:
-                what = "is locked" if leader == name else f"follows '{leader}', which is locked"
-                out = "its numbers or the lock" if leader in names else "its numbers"
-                why = f"joint '{name}' {what}, so its passive properties have no effect: omit {out}"
+            if leader in locked:
+                reason = "is locked" if leader == name else f"follows '{leader}', which is locked"
+                omitted = "its numbers or the lock" if leader in names else "its numbers"
+                why = f"joint '{name}' {reason}, so its passive properties have no effect: omit {omitted}"
                 raise self._refused(f".joints.{name}", why)
         return list(names)
 
@@ -287,7 +304,7 @@ class _Reader:
         if lead:
             if not self._leads and self._tree.lead:
                 self._leads[f"robot '{self._tree.name}'"] = self._tree.lead
-            self._leads[f"{_last(self._path)}{place}"] = lead
+            self._leads[f"{_last_name(self._path)}{place}"] = lead
             broadcast(self._leads)
         return np.array(array)  # a copy: trees are read-only, and the caller may reuse the memory
 
@@ -300,22 +317,23 @@ class _Reader:
     def _mass(self, value: Any, place: str, *, zero: bool = False) -> Any:
         array = self.numbers(value, place, ())
         if not (array >= 0.0 if zero else array > 0.0).all():
-            allowed = "a mass of at least 0 kg" if zero else "a positive mass in kg"
-            raise self._refused(place, f"must be {allowed}, found {array.min():g}")
+            expected = "a mass of at least 0 kg" if zero else "a positive mass in kg"
+            raise self._refused(place, f"must be {expected}, found {array.min():g}")
         return float(array) if not array.ndim else array
 
     def _matrix(self, value: Any, place: str) -> Array:
         """Returns a physically possible inertia, (..., 3, 3)."""
         array = self.numbers(value, place, (3, 3))
         size = np.abs(array).max(axis=(-2, -1), initial=0.0)
-        one = array / np.where(size == 0.0, 1.0, size)[..., None, None]  # so that nothing leaves the range of doubles
-        if (np.abs(one - one.mT) > _SYMMETRY).any():
+        # Scaled, so that nothing leaves the range of doubles.
+        unit_matrix = array / np.where(size == 0.0, 1.0, size)[..., None, None]
+        if (np.abs(unit_matrix - unit_matrix.mT) > _SYMMETRY).any():
             raise self._refused(place, "must be symmetric, found an asymmetric matrix")
         # No second moment, tr(I) / 2 - I, is negative; then no moment, the sum of two of them, is either.
-        half = np.trace(one, axis1=-2, axis2=-1)[..., None, None] / 2 * np.eye(3)
-        good = eigenvalues_exceed(half - one, -MOMENTS) | (size == 0.0)
+        half = np.trace(unit_matrix, axis1=-2, axis2=-1)[..., None, None] / 2 * np.eye(3)
+        good = eigenvalues_exceed(half - unit_matrix, -MOMENTS) | (size == 0.0)
         if not good.all():
-            worst, scale = (one[~good][0], size[~good][0]) if array.ndim > 2 else (one, size)
+            worst, scale = (unit_matrix[~good][0], size[~good][0]) if array.ndim > 2 else (unit_matrix, size)
             a, b, c = (principal_moments(worst) * float(scale)).tolist()
             why = f"one of them is {a:g}" if a < 0.0 else "the largest exceeds the others' sum"
             raise self._refused(
@@ -323,14 +341,14 @@ class _Reader:
             )
         return array
 
-    def _inertial(self, said: Inertial, own: BodyInertia, place: str) -> BodyInertia:
-        mass = own.mass if said.mass is None else self._mass(said.mass, f"{place}.mass")
+    def _inertial(self, inertial: Inertial, original: BodyInertia, place: str) -> BodyInertia:
+        mass = original.mass if inertial.mass is None else self._mass(inertial.mass, f"{place}.mass")
         if not np.all(mass):
             raise self._refused(f"{place}.mass", "must be given, in kg: the link has no mass in the robot's file")
-        com = own.com if said.com is None else self.numbers(said.com, f"{place}.com", (3,))
-        _, axes, inertia = own.centre or (com, None, own.about_com)
-        if said.inertia is not None:
-            axes, inertia = None, self._matrix(said.inertia, f"{place}.inertia")
+        com = original.com if inertial.com is None else self.numbers(inertial.com, f"{place}.com", (3,))
+        _, axes, inertia = original.centre or (com, None, original.about_com)
+        if inertial.inertia is not None:
+            axes, inertia = None, self._matrix(inertial.inertia, f"{place}.inertia")
         with np.errstate(over="ignore", invalid="ignore"):
             return BodyInertia.from_com(mass, com, inertia, axes)
 
@@ -340,7 +358,7 @@ class _Reader:
             raise self._refused(place, large)
         return body
 
-    def _carried(self, payload: Payload, place: str) -> BodyInertia:
+    def _payload_inertia(self, payload: Payload, place: str) -> BodyInertia:
         return BodyInertia.from_com(
             self._mass(payload.mass, f"{place}.mass", zero=True),
             self.numbers(payload.com, f"{place}.com", (3,)),
@@ -353,31 +371,32 @@ class _Reader:
     def _joint(self, name: Any, place: str) -> int:
         return self._named(name, place, "joint", self._joints)
 
-    def _named(self, name: Any, place: str, what: str, known: Mapping[str, int]) -> int:
+    def _named(self, name: Any, place: str, kind: str, indices: Mapping[str, int]) -> int:
         if not isinstance(name, str):
-            raise self._wrong(place, f"must be the name of a {what}", name)
-        if name not in known:
-            moving = " that moves" if what == "joint" else ""
+            raise self._wrong(place, f"must be the name of a {kind}", name)
+        if name not in indices:
+            moving = " that moves" if kind == "joint" else ""
             raise NotFoundError(
-                f"robot '{self._tree.name}' has no {what} '{name}'{moving}"
-                f"{known_instead(name, known, f'its {what}s are')}",
+                f"robot '{self._tree.name}' has no {kind} '{name}'{moving}"
+                f"{known_instead(name, indices, f'its {kind}s are')}",
                 path=f"{self._path}{place}",
             )
-        return known[name]
+        return indices[name]
 
     def _wrong(self, place: str, expected: str, value: Any) -> InvalidArgumentError:
         """Returns the error for a wrong value."""
         return self._refused(place, f"{expected}, found {found(value)}")
 
     def _refused(self, place: str, why: str) -> InvalidArgumentError:
-        between = " " if why.startswith("must") else ": "
-        text = f"{_last(self._path)}{place}{between}{why}"
+        separator = " " if why.startswith("must") else ": "
+        text = f"{_last_name(self._path)}{place}{separator}{why}"
         return InvalidArgumentError(text, path=f"{self._path}{place}")
 
 
 def _with(column: Array, part: slice, values: Array) -> Array:
     """Returns a column (..., nr) with changed entries in all degrees of freedom of one joint."""
     lead = np.broadcast_shapes(column.shape[:-1], values.shape)
-    found = np.array(np.broadcast_to(column, (*lead, column.shape[-1])))
-    found[..., part] = values[..., None]
-    return found
+    # A copy: a broadcast array has one memory for all robots, and cannot be written.
+    changed_column = np.array(np.broadcast_to(column, (*lead, column.shape[-1])))
+    changed_column[..., part] = values[..., None]
+    return changed_column

@@ -22,7 +22,7 @@ import numpy as np
 
 from dyn_service import __version__
 from dyn_service.api.arrays import found
-from dyn_service.api.inputs import row_of
+from dyn_service.api.lists import row_of
 from dyn_service.api.queries import COMPUTATIONS, Query
 from dyn_service.api.spec import LISTS, PASSIVE_PARTS
 from dyn_service.engine.exported_inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, passive_parts, with_inputs
@@ -84,28 +84,20 @@ def export(
         if name is not None:
             raise InvalidArgumentError(f"name must not be {name!r}: C or CMake use this name themselves", path="name")
         prefix = f"robot_{prefix}"
-    place, machine = path_of("folder", folder), target_of(target)
+    destination, machine = path_of("folder", folder), target_of(target)
     names = [f"{prefix}.o", f"{prefix}.h", f"{prefix}_selftest.c", "CMakeLists.txt"]
     names += [] if acados is None else [f"{prefix}_acados.c"]
-    library = place / f"lib{prefix}{machine.ending}"
-    for path in (*(place / each for each in names), library):
+    library = destination / f"lib{prefix}{machine.ending}"
+    for path in (*(destination / file for file in names), library):
         reject_existing("folder", path, force)
-    asked = [queries] if isinstance(queries, str) else list(queries) if isinstance(queries, Iterable) else [queries]
-    wrong = [each for each in asked if not isinstance(each, str)]
-    if wrong:
-        raise InvalidArgumentError(f"queries must be names of queries, found {reprlib.repr(wrong[0])}", path="queries")
-    named = [chosen(each) for each in asked]
+    choices = _checked_queries(queries)
     steps = [] if acados is None else _discrete_dynamics(robot, acados)
-    named += steps
-    rows = {(row.name, method): (row, method) for row, method in named}.values()  # each once
+    rows = {(row.name, method): (row, method) for row, method in (*choices, *steps)}.values()  # each once
     if not rows:
         raise InvalidArgumentError("name at least one query to export", path="queries")
     inputs = ExtraInputs(links_of(robot, "wrenches", wrenches), links_of(robot, "payload", payload), friction)
-    functions = {function_of(robot, *each, prefix, inputs): each for each in rows}
-    wanted = [each for each in ("wrenches", "payload", "friction") if getattr(inputs, each)]
-    taken = {operand.name for function in functions for operand in function.signature.inputs}
-    if unread := [each for each in wanted if each not in taken]:
-        raise InvalidArgumentError(f"none of the queries takes {' or '.join(unread)}: omit it", path=unread[0])
+    functions = {function_of(robot, row, method, prefix, inputs): (row, method) for row, method in rows}
+    _check_inputs_are_read(inputs, functions)
     code, external = object_code([*functions], machine)
     contents = [
         code,
@@ -114,38 +106,62 @@ def export(
         _CMAKE.replace("@name@", prefix).encode(),
     ]
     if steps:
-        made = {(row.name, method): function for function, (row, method) in functions.items()}
-        step, derivatives = (made[row.name, method] for row, method in steps)
+        function_by_row = {(row.name, method): function for function, (row, method) in functions.items()}
+        step, derivatives = (function_by_row[row.name, method] for row, method in steps)
         contents.append(_acados(step, derivatives, prefix, machine).encode())
-    linked = _linked(machine, library.name, code, external)
-    if linked is not None:
+    # A convenience: the object file and the CMake file suffice where no linker is installed.
+    shared_library = _linked(machine, library.name, code, external)
+    if shared_library is not None:
         names.append(library.name)
-        contents.append(linked)
-    missing = [each for each in (place, *place.parents) if not os.path.lexists(each)]
-    written: list[Path] = []
-    what = "created"
+        contents.append(shared_library)
+    files = dict(zip(names, contents, strict=True))
+    return _write(destination, files, stale=library if shared_library is None else None)
+
+
+def _checked_queries(queries: Any) -> list[tuple[Query, str]]:
+    """Returns the rows and methods of the queries to export."""
+    texts = [queries] if isinstance(queries, str) else list(queries) if isinstance(queries, Iterable) else [queries]
+    for text in texts:
+        if not isinstance(text, str):
+            raise InvalidArgumentError(f"queries must be names of queries, found {reprlib.repr(text)}", path="queries")
+    return [chosen(text) for text in texts]
+
+
+def _check_inputs_are_read(extra: ExtraInputs, functions: Iterable[Function]) -> None:
+    """Raises InvalidArgumentError for an extra input that no function has."""
+    input_names = {operand.name for function in functions for operand in function.signature.inputs}
+    unused = [name for name in ("wrenches", "payload", "friction") if getattr(extra, name) and name not in input_names]
+    if unused:
+        raise InvalidArgumentError(f"none of the queries takes {' or '.join(unused)}: omit it", path=unused[0])
+
+
+def _write(folder: Path, contents: Mapping[str, bytes], stale: Path | None = None) -> list[Path]:
+    """Writes files by name, all or none; returns them. stale: a file of an earlier export, which is removed."""
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    files: list[Path] = []
+    failed_step = "created"
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        what = "written"
+        folder.mkdir(parents=True, exist_ok=True)
+        failed_step = "written"
         # All files are written to another folder and then moved, so that there is never a part of them.
-        with tempfile.TemporaryDirectory(dir=place, prefix=f".{prefix}.") as other:
-            for each, content in zip(names, contents, strict=True):
-                Path(other, each).write_bytes(content)
-            if linked is None:
-                library.unlink(missing_ok=True)
-            for each in names:
-                os.replace(Path(other, each), place / each)
-                written.append(place / each)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=f".{Path(next(iter(contents))).stem}.") as other:
+            for name, content in contents.items():
+                Path(other, name).write_bytes(content)
+            if stale is not None:
+                stale.unlink(missing_ok=True)
+            for name in contents:
+                os.replace(Path(other, name), folder / name)
+                files.append(folder / name)
     except BaseException as error:  # KeyboardInterrupt, too
-        for path in written:
+        for path in files:
             path.unlink(missing_ok=True)
         for path in missing:
             with suppress(OSError):
                 path.rmdir()
         if not isinstance(error, OSError):
             raise
-        raise InvalidArgumentError(f"{place} cannot be {what}: {error.strerror}", path="folder") from None
-    return written
+        raise InvalidArgumentError(f"{folder} cannot be {failed_step}: {error.strerror}", path="folder") from None
+    return files
 
 
 def check_flags(**flags: object) -> None:
@@ -155,19 +171,19 @@ def check_flags(**flags: object) -> None:
             raise InvalidArgumentError(f"{name} must be true or false, found {found(flag)}", path=name)
 
 
-def path_of(name: str, given: Any) -> Path:
+def path_of(name: str, value: Any) -> Path:
     """Returns a path. name: of the argument."""
-    path = Path(given) if isinstance(given, str | os.PathLike) else None
+    path = Path(value) if isinstance(value, str | os.PathLike) else None
     if path is None or "\0" in str(path):
-        raise InvalidArgumentError(f"{name} must be a path, found {found(given)}", path=name)
+        raise InvalidArgumentError(f"{name} must be a path, found {found(value)}", path=name)
     return path
 
 
 def reject_existing(name: str, path: Path, force: bool) -> None:
     """Raises InvalidArgumentError if no file can be written there. name: of the argument."""
     if os.path.lexists(path) and not (os.path.islink(path) or os.path.isfile(path)):
-        what = "a folder" if os.path.isdir(path) else "a device, socket or pipe"
-        raise InvalidArgumentError(f"{path} is {what}, which no file can replace", path=name)
+        kind = "a folder" if os.path.isdir(path) else "a device, socket or pipe"
+        raise InvalidArgumentError(f"{path} is {kind}, which no file can replace", path=name)
     if not force and os.path.lexists(path):
         raise InvalidArgumentError(f"{path} already exists: set force=True (--force) to overwrite it", path=name)
 
@@ -196,12 +212,12 @@ def links_of(robot: Robot, name: str, links: Iterable[str]) -> tuple[str, ...]:
     """Returns names of links, checked."""
     if not isinstance(links, Iterable):
         raise InvalidArgumentError(f"{name} must be names of links, found {found(links)}", path=name)
-    given = (links,) if isinstance(links, str) else tuple(links)
-    for k, link in enumerate(given):
-        robot._link(link, f"{name}[{k}]")
-        if link in given[:k]:
+    names = (links,) if isinstance(links, str) else tuple(links)
+    for k, link in enumerate(names):
+        robot.evaluator.model.index_of(link, f"{name}[{k}]")
+        if link in names[:k]:
             raise InvalidArgumentError(f"{name} contains link '{link}' twice", path=f"{name}[{k}]")
-    return given
+    return names
 
 
 def chosen(query: str) -> tuple[Query, str]:
@@ -214,8 +230,11 @@ def chosen(query: str) -> tuple[Query, str]:
         raise InvalidArgumentError(f"{name} has the same answer at every state, so it is not exported", path="queries")
     choices = [*row.kernels] if row.kernel_option else []
     if colon and method not in choices:
-        known = f"its choices of {row.kernel_option} are {', '.join(choices)}" if choices else "it has no choices"
-        raise InvalidArgumentError(f"{name} has no '{method}': {known}{did_you_mean(method, choices)}", path="queries")
+        choices_text = (
+            f"its choices of {row.kernel_option} are {', '.join(choices)}" if choices else "it has no choices"
+        )
+        hint = did_you_mean(method, choices)
+        raise InvalidArgumentError(f"{name} has no '{method}': {choices_text}{hint}", path="queries")
     return row, method or (str(row.options[row.kernel_option].default) if row.kernel_option else "")
 
 
@@ -227,7 +246,7 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
         ResourceExhaustedError: The kernel needs too many operations.
     """
     robot.check_answer(row, method)
-    if robot._checks_states(row, method):
+    if robot.evaluator.model.checks_states(row, method):
         raise FailedPreconditionError(
             f"{row.name} of robot '{robot.name}' is not exported: {robot.impossible_inertia}, so that each state is "
             "checked, which a function cannot do; correct the inertia"
@@ -235,13 +254,14 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
     kernel = robot.signature(row, method, extra.of(row, method))
     if kernel.empty:
         raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")
-    plain = not row.kernel_option or method == row.options[row.kernel_option].default
-    query = next((name for name, of in LISTS.items() if row_of(name) is row), row.name)
-    name = "_".join((prefix, query, *(() if plain else (method,)))).replace("+", "_and_")
-    own = extra.defaults(robot, row, method)
-    signature, entering = with_inputs(robot, extra, kernel, len(row.required), own)
-    graphs = robot._library.graphs(kernel)
-    return Function(name, signature, graphs, len(row.required), robot._defaults_of(row) | own, len(own), entering)
+    is_default = not row.kernel_option or method == row.options[row.kernel_option].default
+    query = next((name for name, parts in LISTS.items() if row_of(name) is row), row.name)
+    name = "_".join((prefix, query, *(() if is_default else (method,)))).replace("+", "_and_")
+    extra_defaults = extra.defaults(robot, row, method)
+    signature, entering = with_inputs(robot, extra, kernel, len(row.required), extra_defaults)
+    graphs = robot.evaluator.library.graphs(kernel)
+    defaults = robot.evaluator.defaults_of(row) | extra_defaults
+    return Function(name, signature, graphs, len(row.required), defaults, len(extra_defaults), entering)
 
 
 def _linked(target: Target, name: str, code: bytes, external: Sequence[str]) -> bytes | None:
@@ -279,6 +299,48 @@ def _size(operand: Operand, padded: Any) -> str:
     return f"({', '.join(map(str, shape))})"
 
 
+def _preamble(robot: Robot, machine: Target, target: str, external: Sequence[str]) -> str:
+    """Returns the comment at the top of the header: conventions, symbols, and the joints of the robot."""
+    configuration = robot.configuration
+    gravity = ", ".join(f"{x:g}" for x in robot.gravity)
+    followers = zip(robot.tree.moving_joints, robot.tree.mimic, strict=True)
+    mimics = [f"{joint} = {mimic.multiplier:g} {mimic.joint} + {mimic.offset:g}" for joint, mimic in followers if mimic]
+    if not machine.fuses:
+        bits = "Without fused products, as here, the last bits differ, except those of sine and cosine."
+    else:
+        bits = (
+            ""
+            if machine.processor == "x86_64"
+            else f"On {machine.processor} others are fused, so the last bits differ."
+        )
+    return _comment(
+        [
+            f"{robot.name}: dynamics as C functions, by dyn_service {__version__}, for {target}, {machine.triple}.",
+            "",
+            "Each function computes one state, and returns 0. It allocates nothing, takes no lock and has no state",
+            "of its own, so threads may call it at the same time, each with its own workspace.",
+            f"External symbols: {', '.join(external) + ', of the C library' if external else 'none'}.",
+            f"Bits: those of `Robot` on x86-64 processors with fused products and sums. {bits}".rstrip(),
+            "",
+            "NAME_eval: arrays by rows, as NumPy's. An optional input that is NULL has its default, an output that",
+            "is NULL is not written. w: workspace of NAME_W doubles, without meaning between calls.",
+            "NAME and the functions after it: CasADi's external functions, matrices by compressed columns. Their",
+            "inputs are those that are not optional, and wrenches, payload, damping and friction, without their",
+            "derivatives. The shared library is for casadi.external(NAME, PATH).",
+            "",
+            "SI units; conventions of dyn_service, see docs/conventions.md. Vectors of links and joints are in",
+            "link axes, unless their text names others; spatial vectors have the angular part first. Rotations",
+            "R_WL turn link axes into world axes. The world frame is that of the root link in the robot's file.",
+            f"Gravity: ({gravity}) m/s^2 by default, in world axes.",
+            f"Passive joint forces in the robot's file: {', '.join(robot.description.passive) or 'none'}.",
+            *(_lists("Mimic joints, which have no entries in q, v and efforts:", mimics) if mimics else []),
+            "",
+            *_lists(f"q ({configuration.nq}):", configuration.position_names),
+            *_lists(f"v ({configuration.nv}):", configuration.velocity_names),
+        ]
+    )
+
+
 def _header(
     robot: Robot,
     functions: Mapping[Function, tuple[Query, str]],
@@ -288,70 +350,14 @@ def _header(
     external: Sequence[str],
     extra: ExtraInputs,
 ) -> str:
-    at = robot.configuration
-    own = ", ".join(f"{x:g}" for x in robot.gravity)
-    followers = zip(robot.tree.moving_joints, robot.tree.mimic, strict=True)
-    mimics = [f"{joint} = {of.multiplier:g} {of.joint} + {of.offset:g}" for joint, of in followers if of]
-    if not machine.fuses:
-        bits = "Without fused products, as here, the last bits differ, except those of sine and cosine."
-    else:
-        bits = (
-            ""
-            if machine.processor == "x86_64"
-            else f"On {machine.processor} others are fused, so the last bits differ."
-        )
+    guard = f"{prefix.upper()}_H"
     parts = [
-        _comment(
-            [
-                f"{robot.name}: dynamics as C functions, by dyn_service {__version__}, for {target}, {machine.triple}.",
-                "",
-                "Each function computes one state, and returns 0. It allocates nothing, takes no lock and has no state",
-                "of its own, so threads may call it at the same time, each with its own workspace.",
-                f"External symbols: {', '.join(external) + ', of the C library' if external else 'none'}.",
-                f"Bits: those of `Robot` on x86-64 processors with fused products and sums. {bits}".rstrip(),
-                "",
-                "NAME_eval: arrays by rows, as NumPy's. An optional input that is NULL has its default, an output that",
-                "is NULL is not written. w: workspace of NAME_W doubles, without meaning between calls.",
-                "NAME and the functions after it: CasADi's external functions, matrices by compressed columns. Their",
-                "inputs are those that are not optional, and wrenches, payload, damping and friction, without their",
-                "derivatives. The shared library is for casadi.external(NAME, PATH).",
-                "",
-                "SI units; conventions of dyn_service, see docs/conventions.md. Vectors of links and joints are in",
-                "link axes, unless their text names others; spatial vectors have the angular part first. Rotations",
-                "R_WL turn link axes into world axes. The world frame is that of the root link in the robot's file.",
-                f"Gravity: ({own}) m/s^2 by default, in world axes.",
-                f"Passive joint forces in the robot's file: {', '.join(robot._about.passive) or 'none'}.",
-                *(_lists("Mimic joints, which have no entries in q, v and efforts:", mimics) if mimics else []),
-                "",
-                *_lists(f"q ({at.nq}):", at.position_names),
-                *_lists(f"v ({at.nv}):", at.velocity_names),
-            ]
-        ),
-        f'#ifndef {prefix.upper()}_H\n#define {prefix.upper()}_H\n\n#ifdef __cplusplus\nextern "C" {{\n#endif\n',
+        _preamble(robot, machine, target, external),
+        f'#ifndef {guard}\n#define {guard}\n\n#ifdef __cplusplus\nextern "C" {{\n#endif\n',
     ]
     for function, (row, method) in functions.items():
-        signature, padded = function.signature, function.signature.padded
-        lines = [row.summary, f"Equation: {row.equation}", _passive(robot, row, method, extra), ""]
-        for operand in signature.inputs:
-            if operand.name in TEXTS:
-                unit, about = TEXTS[operand.name]
-                title = f"optional {operand.name}: {_size(operand, padded)}, {unit}; {about}:"
-                lines += _lists(title, extra.entries(robot)[operand.name])
-                continue
-            spec = row.inputs[operand.name]
-            optional = "optional " if operand.name in row.optional else ""
-            text = ", ".join(filter(None, (_size(operand, padded), spec.unit)))
-            form = {"link": "; 1 at the link, 0 elsewhere", "directions": "; 1 at each of them"}.get(operand.kind, "")
-            lines.append(f"{optional}{operand.name}: {text}; {spec.text}{form}")
-        for operand in signature.outputs:
-            spec = row.outputs[operand.name]
-            text = "; ".join(filter(None, (", ".join(filter(None, (_size(operand, ()), spec.unit))), spec.text)))
-            lines.append(f"-> {_argument(operand, signature.inputs)}: {text}")
-        for label, of in robot._rows.labels(row).items():
-            lines += _lists(f"{label}, {row.labels[label].text}:", of)
-        if any(operand.kind == "link" for operand in signature.inputs):
-            lines += _lists("links:", robot.link_names)
         jacobian = jacobian_of(function, [*functions])
+        lines = _described(robot, function, row, method, extra)
         if jacobian is not None:
             lines += ["", f"jac_{function.name}: its Jacobian, from {jacobian.name}."]
         parts += [
@@ -364,28 +370,55 @@ def _header(
     return "\n".join([*parts, "#ifdef __cplusplus\n}\n#endif\n\n#endif\n"])
 
 
+def _described(robot: Robot, function: Function, row: Query, method: str, extra: ExtraInputs) -> list[str]:
+    """Returns the lines of the comment before a function: equation, inputs and outputs with their units."""
+    signature, padded = function.signature, function.signature.padded
+    lines = [row.summary, f"Equation: {row.equation}", _passive(robot, row, method, extra), ""]
+    for operand in signature.inputs:
+        if operand.name in TEXTS:
+            unit, meaning = TEXTS[operand.name]
+            title = f"optional {operand.name}: {_size(operand, padded)}, {unit}; {meaning}:"
+            lines += _lists(title, extra.entries(robot)[operand.name])
+            continue
+        spec = row.inputs[operand.name]
+        optional = "optional " if operand.name in row.optional else ""
+        text = ", ".join(filter(None, (_size(operand, padded), spec.unit)))
+        form = {"link": "; 1 at the link, 0 elsewhere", "directions": "; 1 at each of them"}.get(operand.kind, "")
+        lines.append(f"{optional}{operand.name}: {text}; {spec.text}{form}")
+    for operand in signature.outputs:
+        spec = row.outputs[operand.name]
+        text = "; ".join(filter(None, (", ".join(filter(None, (_size(operand, ()), spec.unit))), spec.text)))
+        lines.append(f"-> {_argument(operand, signature.inputs)}: {text}")
+    for label, names in robot.evaluator.model.rows.labels(row).items():
+        lines += _lists(f"{label}, {row.labels[label].text}:", names)
+    if any(operand.kind == "link" for operand in signature.inputs):
+        lines += _lists("links:", robot.link_names)
+    return lines
+
+
 def _passive(robot: Robot, row: Query, method: str, extra: ExtraInputs) -> str:
     """Returns the sentence about the passive joint forces in a function."""
     acts = robot.tree.passive.acts | {*extra.of_joints(row, method)}
-    named = [part for part in PASSIVE_PARTS if part in passive_parts(row, method) & acts]
-    return f"Passive joint forces that act: {', '.join(named) or 'none'}."
+    names = [part for part in PASSIVE_PARTS if part in passive_parts(row, method) & acts]
+    return f"Passive joint forces that act: {', '.join(names) or 'none'}."
 
 
 def _argument(operand: Operand, inputs: Sequence[Operand]) -> str:
     """Returns the name of an output's argument: an output may have the name of an input."""
-    return f"{operand.name}_out" if operand.name in {each.name for each in inputs} else operand.name.replace(".", "_")
+    is_input = any(operand.name == x.name for x in inputs)
+    return f"{operand.name}_out" if is_input else operand.name.replace(".", "_")
 
 
 def _prototype(function: Function) -> str:
     signature = function.signature
-    given = [f"const double *{operand.name}" for operand in signature.inputs]
-    given += [f"double *{_argument(operand, signature.inputs)}" for operand in signature.outputs]
-    return f"int {function.name}_eval({', '.join([*given, 'double *w'])});\n"
+    parameters = [f"const double *{operand.name}" for operand in signature.inputs]
+    parameters += [f"double *{_argument(operand, signature.inputs)}" for operand in signature.outputs]
+    return f"int {function.name}_eval({', '.join([*parameters, 'double *w'])});\n"
 
 
 def _discrete_dynamics(robot: Robot, integrator: str) -> list[tuple[Query, str]]:
     """Returns the rows of acados' discrete dynamics."""
-    if robot.nq != robot.nv:
+    if not robot.configuration.flat:  # a planar joint has as many entries of q as of v, but q-dot is not v
         raise FailedPreconditionError(
             f"robot '{robot.name}' has no discrete dynamics for acados: acados differentiates with respect to the "
             f"{robot.nq} entries of q, step_derivatives with respect to its changes along the {robot.nv} entries of v",
@@ -429,14 +462,14 @@ def _golden(robot: Robot, function: Function) -> tuple[list[Any], list[Any]]:
             if operand.kind == "payload":  # a body whose inertia is possible
                 body = np.array([1.0, 0.1, -0.1, 0.2, *np.eye(3)[ROWS, COLUMNS]])
                 array[:] = np.abs(array[..., :1]) * body
-        given = states if function.entering is None else compiled(function.entering)[0](*states)
-        answers = robot._kernel(function.kernel)(*(given if isinstance(given, tuple) else (given,)))
+        inputs = states if function.entering is None else compiled(function.entering)[0](*states)
+        answers = robot.evaluator.library.kernel(function.kernel)(*(inputs if isinstance(inputs, tuple) else (inputs,)))
     answers = answers if isinstance(answers, tuple) else (answers,)
     finite = [np.isfinite(x).reshape(len(x), -1).all(axis=1) for x in answers]
-    chosen = np.flatnonzero(np.logical_and.reduce(finite))[:STATES]
-    if not len(chosen):
+    finite_states = np.flatnonzero(np.logical_and.reduce(finite))[:STATES]
+    if not len(finite_states):
         raise FailedPreconditionError(f"{function.name} has no finite result at the states of its self-test")
-    return [x[chosen] for x in states], [x[chosen] for x in answers]
+    return [x[finite_states] for x in states], [x[finite_states] for x in answers]
 
 
 def _self_test(robot: Robot, functions: Mapping[Function, tuple[Query, str]], prefix: str, machine: Target) -> str:
@@ -449,14 +482,14 @@ def _self_test(robot: Robot, functions: Mapping[Function, tuple[Query, str]], pr
         count = len(inputs[0])
         name, arguments, checks = function.name, [], []
         for operand, array in zip((*signature.inputs, *signature.outputs), (*inputs, *outputs), strict=True):
-            is_output = any(operand is each for each in signature.outputs)
+            is_output = any(operand is output for output in signature.outputs)
             place = f"{name}_{_argument(operand, signature.inputs)}" if is_output else f"{name}_{operand.name}"
             parts.append(_array(place, array.reshape(count, -1)))
             if is_output:
-                found = f"{place}_found"
-                parts.append(f"static double {found}[{operand.size}];\n")
-                arguments.append(found)
-                checks.append(f"        compare({found}, {place}[k], {operand.size}, &same, &size, &largest);\n")
+                result_array = f"{place}_found"
+                parts.append(f"static double {result_array}[{operand.size}];\n")
+                arguments.append(result_array)
+                checks.append(f"        compare({result_array}, {place}[k], {operand.size}, &same, &size, &largest);\n")
             else:
                 arguments.append(f"{place}[k]")
         parts.append(f"static double {name}_w[{name.upper()}_W];\n")

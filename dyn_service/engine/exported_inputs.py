@@ -63,22 +63,22 @@ class ExtraInputs:
 
     def of_joints(self, row: Query, method: str) -> list[str]:
         """Returns those of damping and friction that are inputs of a row."""
-        acting = passive_parts(row, method)
-        return [name for name in _OF_JOINTS if self.friction and name in acting]
+        acting_parts = passive_parts(row, method)
+        return [name for name in _OF_JOINTS if self.friction and name in acting_parts]
 
     def defaults(self, robot: Robot, row: Query, method: str) -> dict[str, np.ndarray]:
         """Returns the default numbers of the inputs of a row, by name."""
         variant = self.of(row, method)
-        found = {"wrenches": np.zeros((len(self.wrenches), 6))} if variant.wrenches else {}
+        numbers = {"wrenches": np.zeros((len(self.wrenches), 6))} if variant.wrenches else {}
         if carrying := self.loaded(row, method):
-            found["payload"] = np.zeros((len(carrying), OF_BODY))
+            numbers["payload"] = np.zeros((len(carrying), OF_BODY))
         if variant.overlay and robot.sizes["nr"]:
-            found |= {name: np.array(getattr(robot.tree.passive, name)) for name in self.of_joints(row, method)}
-        return found
+            numbers |= {name: np.array(getattr(robot.tree.passive, name)) for name in self.of_joints(row, method)}
+        return numbers
 
     def entries(self, robot: Robot) -> dict[str, Sequence[str]]:
         """Returns the names of the entries of each input."""
-        rates = robot._rows.rates
+        rates = robot.evaluator.model.rows.rates
         return {"wrenches": self.wrenches, "payload": self.payload, "damping": rates, "friction": rates}
 
 
@@ -102,64 +102,70 @@ def with_inputs(
         required: The number of its required inputs. The extra ones follow these.
         defaults: Of the extra inputs that this kernel has.
     """
-    plain = [each for each in kernel.inputs if each.kind not in ("wrenches", "overlay")]
-    added = [Operand(each, x.shape, "payload" if each == "payload" else "plain") for each, x in defaults.items()]
-    exported = replace(kernel, inputs=(*plain[:required], *added, *plain[required:]))
-    if not added:
+    plain = [operand for operand in kernel.inputs if operand.kind not in ("wrenches", "overlay")]
+    extra_operands = [
+        Operand(name, x.shape, "payload" if name == "payload" else "plain") for name, x in defaults.items()
+    ]
+    exported = replace(kernel, inputs=(*plain[:required], *extra_operands, *plain[required:]))
+    if not extra_operands:
         return exported, None
     with ex.graph():
-        symbols = {each.name: ex.sym(each.name, each.size) for each in exported.inputs}
-        entered = _entered(robot, extra, kernel, symbols)
-        program = ex.Program.of([*symbols.values()], [ex.densify(ex.vec(entered[x.name])) for x in kernel.inputs])
+        symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in exported.inputs}
+        kernel_inputs = _kernel_inputs(robot, extra, kernel, symbols)
+        program = ex.Program.of([*symbols.values()], [ex.densify(ex.vec(kernel_inputs[x.name])) for x in kernel.inputs])
         signature = replace(exported, name=f"{kernel.name}-inputs", outputs=kernel.inputs, parts=())
         return exported, Graph(program, signature)
 
 
-def _entered(robot: Robot, extra: ExtraInputs, kernel: Signature, symbols: Mapping[str, Mat]) -> dict[str, Mat]:
+def _kernel_inputs(robot: Robot, extra: ExtraInputs, kernel: Signature, symbols: Mapping[str, Mat]) -> dict[str, Mat]:
     """Returns the inputs of a kernel by name."""
     weld, links = robot.bodies, kernel.bodies == "links"
     tree = robot.tree if links else weld.tree
     rotation = (np.eye(3),) * len(tree) if links else weld.rotation
-    at = KernelTree(tree, rotation, (np.zeros(3),) * len(tree) if links else weld.origin)
+    kernel_tree = KernelTree(tree, rotation, (np.zeros(3),) * len(tree) if links else weld.origin)
 
-    def moved(names: Sequence[str], given: Mat, size: int) -> list[tuple[int, int, Mat]]:
+    def entries_of(names: Sequence[str], vector: Mat, size: int) -> list[tuple[int, int, Mat]]:
         """Returns link, body and numbers of each entry; those of links that never move are dropped."""
-        placed = [(i := robot._link(name, ""), i if links else weld.body[i]) for name in names]
-        return [(*where, x) for where, x in zip(placed, ex.vertsplit(given, size), strict=True) if where[1] >= 0]
+        indices = [robot.evaluator.model.index_of(name, "") for name in names]
+        entries = [
+            (link, link if links else weld.body[link], x)
+            for link, x in zip(indices, ex.vertsplit(vector, size), strict=True)
+        ]
+        return [(link, body, x) for link, body, x in entries if body >= 0]
 
-    entered = dict(symbols)
+    inputs = dict(symbols)
     numbers = {name: constant(np.reshape(x, (-1, 1))) for name, x in parameters_of(tree).items()}
     for operand in kernel.inputs:
         if operand.kind == "wrenches":
             parts = [ex.zeros(6, 1) for _ in tree.links]
-            for link, body, W in moved(extra.wrenches, symbols[operand.name], 6):
-                parts[body] += at.wrench(link, W)
+            for link, body, W in entries_of(extra.wrenches, symbols[operand.name], 6):
+                parts[body] += kernel_tree.wrench(link, W)
         elif operand.kind == "overlay" and operand.name.endswith(f".{BODIES}"):
             parts = ex.vertsplit(numbers[BODIES], OF_BODY)
-            payloads = moved(extra.payload, symbols["payload"], OF_BODY) if "payload" in symbols else []
+            payloads = entries_of(extra.payload, symbols["payload"], OF_BODY) if "payload" in symbols else []
             for link, body, x in payloads:
-                parts[body] = _carried(parts[body], x, at.rotation[link], at.origin[link])
+                parts[body] = _carried(parts[body], x, kernel_tree.rotation[link], kernel_tree.origin[link])
         elif operand.kind == "overlay":
             name = operand.name.rpartition(".")[2]
             parts = [numbers[name]]
-            if name == JOINTS and any(each in symbols for each in _OF_JOINTS):
+            if name == JOINTS and any(part in symbols for part in _OF_JOINTS):
                 table = ex.reshape(numbers[JOINTS], OF_RATE, operand.shape[0])
-                own = [symbols[each].T if each in symbols else table[k, :] for k, each in enumerate(_OF_JOINTS)]
-                parts = [ex.vec(ex.vertcat(*own, table[len(own) :, :]))]
+                rows = [symbols[part].T if part in symbols else table[k, :] for k, part in enumerate(_OF_JOINTS)]
+                parts = [ex.vec(ex.vertcat(*rows, table[len(rows) :, :]))]
         else:
             continue
-        entered[operand.name] = ex.zeros(operand.size, 1) if operand.name in kernel.padded else ex.vertcat(*parts)
-    return entered
+        inputs[operand.name] = ex.zeros(operand.size, 1) if operand.name in kernel.padded else ex.vertcat(*parts)
+    return inputs
 
 
 def _carried(body: Mat, payload: Mat, R: Any, p: Any) -> Mat:
     """Returns the numbers of a body that carries a payload on a link with the pose R, p in it."""
-    own, added = inertia_in_symbols(body), inertia_in_symbols(payload)
-    mass = own.mass + added.mass
-    share = added.mass / (mass + ex.logic_not(mass))  # 0 without mass
+    body_inertia, payload_inertia = inertia_in_symbols(body), inertia_in_symbols(payload)
+    mass = body_inertia.mass + payload_inertia.mass
+    share = payload_inertia.mass / (mass + ex.logic_not(mass))  # 0 without mass
     R = constant(R)
-    apart = R @ added.com + constant(np.reshape(p, (3, 1))) - own.com
-    between = own.mass * share * (ex.dot(apart, apart) * ex.eye(3) - apart @ apart.T)
-    about = own.about_com + R @ added.about_com @ R.T + between
-    entries = [about[row, column] for row, column in zip(ROWS, COLUMNS, strict=True)]
-    return ex.vertcat(mass, own.com + share * apart, *entries)
+    p_BP = R @ payload_inertia.com + constant(np.reshape(p, (3, 1))) - body_inertia.com
+    parallel_axis = body_inertia.mass * share * (ex.dot(p_BP, p_BP) * ex.eye(3) - p_BP @ p_BP.T)
+    about_com = body_inertia.about_com + R @ payload_inertia.about_com @ R.T + parallel_axis
+    entries = [about_com[row, column] for row, column in zip(ROWS, COLUMNS, strict=True)]
+    return ex.vertcat(mass, body_inertia.com + share * p_BP, *entries)

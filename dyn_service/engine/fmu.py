@@ -26,7 +26,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from dyn_service import __version__
-from dyn_service.api.inputs import row_of
+from dyn_service.api.lists import row_of
 from dyn_service.api.queries import Query
 from dyn_service.api.spec import Variant
 from dyn_service.dynamics import expressions as ex
@@ -44,6 +44,7 @@ from dyn_service.kernels.export import Function, Target, object_code, target_of
 from dyn_service.kernels.rolled import Rolled
 from dyn_service.model.parameters import BODIES, FREE, JOINTS, parameters_of
 from dyn_service.simulation.stability import LIMITS, SPACING, check_step
+from dyn_service.support.files import replacement
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
@@ -104,19 +105,11 @@ def export_fmu(
     check_flags(effort_limits=effort_limits, friction=friction, force=force)
     path, prefix = path_of("file", file), prefix_of(robot, target, name)
     machine, step = target_of(target), chosen(f"step:{integrator}")
-    if not isinstance(version, Integral) or version not in (2, 3):
-        raise InvalidArgumentError(f"version of FMI must be 2 or 3, found {version!r}", path="version")
-    if isinstance(dt, bool) or not isinstance(dt, Real) or not 0.0 < dt < math.inf:
-        raise InvalidArgumentError(f"dt must be a positive number of seconds, found {dt!r}", path="dt")
-    if not robot.nv:
-        raise FailedPreconditionError(f"robot '{robot.name}' has no movable joints, so it has no FMU")
-    system = "linux" if "linux" in machine.triple else "darwin" if "apple" in machine.triple else None
-    if system is None:
-        raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
+    system = _checked_system(robot, version, dt, machine)
     reject_existing("file", path, force)
     check_step(robot, dt, integrator)
     imus = links_of(robot, "imus", imus)
-    carrier, places = _carrier(robot, payload), [robot._link(link, "imus") for link in imus]
+    carrier, places = _carrier(robot, payload), [robot.evaluator.model.index_of(link, "imus") for link in imus]
     rate_of_joint = _friction_rates(robot) if friction else {}
     rows = {"MODEL_STEP": step, "MODEL_ACCELERATION": chosen("forward_dynamics")}
     models = {name: function_of(robot, *row, prefix) for name, row in rows.items()}
@@ -127,7 +120,7 @@ def export_fmu(
     variables += _parameters(robot, carrier >= 0, rate_of_joint)
     for quantity, spec in row_of("imu").outputs.items():
         names = [f"{quantity}.{link}.{axis}" for link in imus for axis in "xyz"]
-        variables += [_Variable(each, "output", "continuous", spec.text, spec.unit) for each in names]
+        variables += [_Variable(name, "output", "continuous", spec.text, spec.unit) for name in names]
     fingerprint = repr((robot.tree.fingerprint, version, integrator, effort_limits, prefix, payload, variables))
     token = str(uuid.uuid5(uuid.NAMESPACE_OID, fingerprint))
     damped = friction or {"damping", "friction"} & robot.tree.passive.acts
@@ -142,64 +135,99 @@ def export_fmu(
     folder = f"{system}64" if (version, processor) == (2, "x86_64") else f"{processor}-{system}"
     library = _compiled(sources, object_code(functions, machine)[0], machine, target)
     files = {f"binaries/{folder}/{prefix}{machine.ending}": library}
-    written = _in_c(functions)
-    to_build = ["fmu.c", "kernels.c"] if written else []
-    if written:
-        root = ET.Element("fmiBuildDescription", fmiVersion="3.0")
-        build = ET.SubElement(root, "BuildConfiguration", modelIdentifier=prefix)
-        _add_all(ET.SubElement(build, "SourceFileSet", language="C99"), "SourceFile", to_build)
-        files |= {f"sources/{each}": text.encode() for each, text in {**sources, "kernels.c": written}.items()}
-        files |= {"sources/buildDescription.xml": _as_bytes(root)} if version == 3 else {}
-    files["modelDescription.xml"] = _description(robot, prefix, version, variables, token, dt, to_build)
-    try:  # elsewhere, then moved, so that there is never a part of it
-        with TemporaryDirectory(dir=path.parent, prefix=".fmu.") as other:
-            with zipfile.ZipFile(Path(other, "unit"), "w") as archive:
-                for each, content in sorted(files.items()):
-                    archive.writestr(zipfile.ZipInfo(each), content, zipfile.ZIP_DEFLATED)
-            os.replace(Path(other, "unit"), path)
+    kernels_in_c = _in_c(functions)
+    source_names = ["fmu.c", "kernels.c"] if kernels_in_c else []
+    if kernels_in_c:
+        files |= {f"sources/{file}": text.encode() for file, text in {**sources, "kernels.c": kernels_in_c}.items()}
+        files |= {"sources/buildDescription.xml": _build_description(prefix, source_names)} if version == 3 else {}
+    files["modelDescription.xml"] = _description(robot, prefix, version, variables, token, dt, source_names)
+    _write(path, files)
+    return path
+
+
+def _checked_system(robot: Robot, version: int, dt: float, machine: Target) -> str:
+    """Returns the name that FMI has for the operating system.
+
+    Raises:
+        InvalidArgumentError: `version` or `dt` is invalid.
+        FailedPreconditionError: The robot has no movable joints.
+        UnimplementedError: There are no FMUs for the target.
+    """
+    if not isinstance(version, Integral) or version not in (2, 3):
+        raise InvalidArgumentError(f"version of FMI must be 2 or 3, found {version!r}", path="version")
+    if isinstance(dt, bool) or not isinstance(dt, Real) or not 0.0 < dt < math.inf:
+        raise InvalidArgumentError(f"dt must be a positive number of seconds, found {dt!r}", path="dt")
+    if not robot.nv:
+        raise FailedPreconditionError(f"robot '{robot.name}' has no movable joints, so it has no FMU")
+    if "linux" in machine.triple:
+        return "linux"
+    if "apple" in machine.triple:
+        return "darwin"
+    raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
+
+
+def _build_description(prefix: str, sources: Sequence[str]) -> bytes:
+    """Returns buildDescription.xml."""
+    root = ET.Element("fmiBuildDescription", fmiVersion="3.0")
+    build = ET.SubElement(root, "BuildConfiguration", modelIdentifier=prefix)
+    _add_all(ET.SubElement(build, "SourceFileSet", language="C99"), "SourceFile", sources)
+    return _as_bytes(root)
+
+
+def _write(path: Path, contents: Mapping[str, bytes]) -> None:
+    """Writes an FMU of these files."""
+    try:
+        with replacement(path) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, content in sorted(contents.items()):
+                archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}", path="file") from None
-    return path
 
 
 def _variables(robot: Robot, dt: float) -> list[_Variable]:
     """Returns the variables in the order of `fmu.c`."""
-    at, limits, given = robot.configuration, robot.limits, row_of("step").inputs
+    configuration, limits, inputs = robot.configuration, robot.limits, row_of("step").inputs
     in_q, in_v, in_tau = ((limits.lower, limits.upper), *((-x, x) for x in (limits.speeds, limits.efforts)))
-    of_q = at.position_names, np.where(at.angles, 0, np.where(at.shifts, 1, 2))
-    of_v = at.velocity_names, np.where(at.turns, 0, 1)
-    q, v, a, first = given["q"], given["v"], row_of("forward_dynamics").outputs["a"], np.clip(at.neutral, *in_q)
-    rest, free = np.zeros(at.nv), (np.full(at.nv, -math.inf), np.full(at.nv, math.inf))
+    of_q = configuration.position_names, np.where(configuration.angles, 0, np.where(configuration.shifts, 1, 2))
+    of_v = configuration.velocity_names, np.where(configuration.turns, 0, 1)
+    q, v, a, first = (
+        inputs["q"],
+        inputs["v"],
+        row_of("forward_dynamics").outputs["a"],
+        np.clip(configuration.neutral, *in_q),
+    )
+    rest, free = np.zeros(configuration.nv), (np.full(configuration.nv, -math.inf), np.full(configuration.nv, math.inf))
     initial, output = ("parameter", "fixed"), ("output", "continuous")
     groups: list[tuple[Any, ...]] = [
-        ("effort", ("input", "continuous"), given["tau"], of_v, rest, in_tau),
+        ("effort", ("input", "continuous"), inputs["tau"], of_v, rest, in_tau),
         ("position", output, q, of_q, None, in_q),
         ("velocity", output, v, of_v, None, in_v),
         ("acceleration", output, a, of_v, None, free),
         ("initial_position", initial, q, of_q, first, in_q),
         ("initial_velocity", initial, v, of_v, rest, in_v),
     ]
-    found = [
+    variables = [
         _Variable("time", "independent", "continuous", "time", "s"),
-        _Variable("dt", *initial, given["dt"].text, given["dt"].unit, float(dt)),
+        _Variable("dt", *initial, inputs["dt"].text, inputs["dt"].unit, float(dt)),
     ]
     for axis, g in zip("xyz", robot.gravity, strict=True):
-        spec = given["gravity"]
-        found.append(_Variable(f"gravity.{axis}", "parameter", "tunable", spec.text, spec.unit, float(g)))
-    for name, role, spec, (names, which), starts, bounds in groups:
+        spec = inputs["gravity"]
+        variables.append(_Variable(f"gravity.{axis}", "parameter", "tunable", spec.text, spec.unit, float(g)))
+    for name, role, spec, (names, place_of_unit), starts, limits_of_group in groups:
         units = [*spec.unit.split(" | "), "1"]  # the last one is that of quaternions
-        for k, each in enumerate(names):
+        for k, entry in enumerate(names):
             start = None if starts is None else float(starts[k])
-            lower, upper = (float(bound[k]) for bound in bounds)
-            found.append(_Variable(f"{name}.{each}", role[0], role[1], spec.text, units[which[k]], start, lower, upper))
-    return found
+            lower, upper = (float(bounds[k]) for bounds in limits_of_group)
+            unit = units[place_of_unit[k]]
+            variables.append(_Variable(f"{name}.{entry}", role[0], role[1], spec.text, unit, start, lower, upper))
+    return variables
 
 
 def _carrier(robot: Robot, payload: str | None) -> int:
     """Returns the moving body of the payload's link, -1 without a payload."""
     if payload is None:
         return -1
-    body = robot._weld.body[robot._link(payload, "payload")]
+    body = robot.bodies.body[robot.evaluator.model.index_of(payload, "payload")]
     if body < 0:
         raise InvalidArgumentError(f"link '{payload}' never moves: a payload on it has no effect", path="payload")
     return body
@@ -215,34 +243,37 @@ def _friction_rates(robot: Robot) -> dict[str, int]:
 def _parameters(robot: Robot, loaded: bool, rate_of_joint: Mapping[str, int]) -> list[_Variable]:
     """Returns the parameters of payload and friction, in the order of `fmu.c`."""
     tree, role = robot.tree, ("parameter", "tunable")
-    found = [_Variable("payload.mass", *role, "mass of the payload, a point", "kg", 0.0, 0.0)] if loaded else []
-    found += [_Variable(f"payload.{x}", *role, "payload, in its link's frame", "m", 0.0) for x in "xyz" if loaded]
-    for quantity, numbers, per, text in (
+    variables = [_Variable("payload.mass", *role, "mass of the payload, a point", "kg", 0.0, 0.0)] if loaded else []
+    variables += [_Variable(f"payload.{x}", *role, "payload, in its link's frame", "m", 0.0) for x in "xyz" if loaded]
+    for quantity, numbers, per_velocity, text in (
         ("damping", tree.passive.damping, " s", "effort per velocity"),
         ("friction", tree.passive.friction, "", "Coulomb friction"),
     ):
         for name, k in rate_of_joint.items():
             turns = tree.inboard[tree.joints.index(name)].subspace[:3].any()
-            unit = f"N m{per}/rad" if turns and per else f"N{per}/m" if per else "N m" if turns else "N"
-            found.append(_Variable(f"{quantity}.{name}", *role, text, unit, float(numbers[k]), 0.0))
-    return found
+            if per_velocity:
+                unit = f"N m{per_velocity}/rad" if turns else f"N{per_velocity}/m"
+            else:
+                unit = "N m" if turns else "N"
+            variables.append(_Variable(f"{quantity}.{name}", *role, text, unit, float(numbers[k]), 0.0))
+    return variables
 
 
 def _with_numbers(robot: Robot, row: Query, method: str, name: str) -> Function:
     """Returns the function of a row with the numbers of bodies and joints as inputs."""
     signature = robot.signature(row, method, Variant(overlay=True))
-    graphs = robot._library.graphs(signature)
-    return Function(f"{name}_with", signature, graphs, len(row.required), robot._defaults_of(row))
+    graphs = robot.evaluator.library.graphs(signature)
+    return Function(f"{name}_with", signature, graphs, len(row.required), robot.evaluator.defaults_of(row))
 
 
 def _numbers(
     robot: Robot, carrier: int, payload: str | None, rate_of_joint: Mapping[str, int], imus: Sequence[int]
 ) -> str:
     """Returns the part of model.h for parameters and sensors."""
-    weld, numbers = robot._weld, parameters_of(robot._weld.tree)
-    at = 0 if payload is None else robot._link(payload, "payload")
+    weld, numbers = robot.bodies, parameters_of(robot.bodies.tree)
+    payload_link = 0 if payload is None else robot.evaluator.model.index_of(payload, "payload")
     lists = {"bodies": numbers[BODIES], "rates": numbers[JOINTS], "moves": numbers[FREE]}
-    lists |= {"payload_rotation": weld.rotation[at], "payload_origin": weld.origin[at]}
+    lists |= {"payload_rotation": weld.rotation[payload_link], "payload_origin": weld.origin[payload_link]}
     sizes = {"PAYLOAD_BODY": carrier, "NF": len(rate_of_joint), "NB": len(weld.tree), "NR": len(numbers[JOINTS])}
     sizes |= {"NI": len(imus), "NL": len(robot.tree.links)}
     lines = [f"#define {name} {value}" for name, value in sizes.items()]
@@ -260,7 +291,7 @@ def _description(
 ) -> bytes:
     """Returns modelDescription.xml."""
     third, length = version == 3, repr(float(dt))
-    legal = all(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", each.name, re.ASCII) for each in variables)
+    legal = all(re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", variable.name, re.ASCII) for variable in variables)
     root = ET.Element(
         "fmiModelDescription",
         {
@@ -279,50 +310,52 @@ def _description(
     if sources and not third:
         _add_all(ET.SubElement(unit, "SourceFiles"), "File", sources)
     units = ET.SubElement(root, "UnitDefinitions")
-    for name in dict.fromkeys(each.unit for each in variables):
+    for name in dict.fromkeys(variable.unit for variable in variables):
         ET.SubElement(ET.SubElement(units, "Unit", name=name), "BaseUnit", _exponents(name))
     _add_all(ET.SubElement(root, "LogCategories"), "Category", ["logStatusError"])
     ET.SubElement(root, "DefaultExperiment", startTime="0.0", stepSize=length)
-    listed = ET.SubElement(root, "ModelVariables")
-    for k, each in enumerate(variables):
-        about = {"name": each.name, "valueReference": str(k), "description": each.text}
-        about |= {"causality": each.causality, "variability": each.variability}
-        initial = {"parameter": "exact", "output": "calculated"}.get(each.causality)
-        about |= {"initial": initial} if initial else {}
-        numbers = {"start": each.start, "min": each.lower, "max": each.upper}
+    elements = ET.SubElement(root, "ModelVariables")
+    for k, variable in enumerate(variables):
+        attributes = {"name": variable.name, "valueReference": str(k), "description": variable.text}
+        attributes |= {"causality": variable.causality, "variability": variable.variability}
+        initial = {"parameter": "exact", "output": "calculated"}.get(variable.causality)
+        attributes |= {"initial": initial} if initial else {}
+        numbers = {"start": variable.start, "min": variable.lower, "max": variable.upper}
         value = {key: repr(x) for key, x in numbers.items() if x is not None and math.isfinite(x)}
-        inside = listed if third else ET.SubElement(listed, "ScalarVariable", about)
-        ET.SubElement(inside, "Float64" if third else "Real", {**(about if third else {}), "unit": each.unit, **value})
+        parent = elements if third else ET.SubElement(elements, "ScalarVariable", attributes)
+        ET.SubElement(
+            parent, "Float64" if third else "Real", {**(attributes if third else {}), "unit": variable.unit, **value}
+        )
     structure = ET.SubElement(root, "ModelStructure")
-    outputs = [k for k, each in enumerate(variables) if each.causality == "output"]
+    outputs = [k for k, variable in enumerate(variables) if variable.causality == "output"]
     for role in ("Output", "InitialUnknown"):
-        inside = structure if third else ET.SubElement(structure, f"{role}s")
+        parent = structure if third else ET.SubElement(structure, f"{role}s")
         for k in outputs:
             place = {"valueReference": str(k)} if third else {"index": str(k + 1)}
-            ET.SubElement(inside, role if third else "Unknown", place)
+            ET.SubElement(parent, role if third else "Unknown", place)
     return _as_bytes(root)
 
 
-def _add_all(to: ET.Element, tag: str, names: Sequence[str]) -> None:
+def _add_all(parent: ET.Element, tag: str, names: Sequence[str]) -> None:
     for name in names:
-        ET.SubElement(to, tag, name=name)
+        ET.SubElement(parent, tag, name=name)
 
 
 def _as_bytes(root: ET.Element) -> bytes:
     ET.indent(root)
-    found: bytes = ET.tostring(root, "utf-8", xml_declaration=True)
-    return found
+    text: bytes = ET.tostring(root, "utf-8", xml_declaration=True)
+    return text
 
 
 def _exponents(unit: str) -> dict[str, str]:
     """Returns the exponents of SI's base units: of `N m` kg 1, m 2, s -2."""
-    found: Counter[str] = Counter()
+    exponents: Counter[str] = Counter()
     for sign, part in zip((1, -1), unit.split("/"), strict=False):
         for factor in part.split():
             name, _, power = factor.partition("^")
             for base, exponent in _BASE_UNITS[name].items():
-                found[base] += sign * exponent * int(power or 1)
-    return {base: str(exponent) for base, exponent in found.items() if exponent}
+                exponents[base] += sign * exponent * int(power or 1)
+    return {base: str(exponent) for base, exponent in exponents.items() if exponent}
 
 
 def _header(
@@ -336,18 +369,20 @@ def _header(
     largest_share: float,
 ) -> str:
     """Returns model.h. largest_share: of the rate of damping times the step; 0 without damping."""
-    at = robot.configuration
-    starts = [each.start or 0.0 for each in variables]
-    first, state = 5 + at.nv, at.nq + at.nv
-    starts[first : first + state] = starts[first + state + at.nv :][:state]
-    turning = [(part, joint.quaternion) for joint, part in zip(at.joints, at.q_slices, strict=True)]
+    configuration = robot.configuration
+    starts = [variable.start or 0.0 for variable in variables]
+    first, state = 5 + configuration.nv, configuration.nq + configuration.nv
+    starts[first : first + state] = starts[first + state + configuration.nv :][:state]
+    turning = [
+        (part, joint.quaternion) for joint, part in zip(configuration.joints, configuration.q_slices, strict=True)
+    ]
     lists = {
         "double starts": (x.hex() for x in starts),
         "double effort_limits": ("INFINITY" if math.isinf(x) else float(x).hex() for x in bounds),
-        "char *const names": (_quoted(each.name) for each in variables),
+        "char *const names": (_quoted(variable.name) for variable in variables),
         "int quaternions": [*(str(part.start + inner.start) for part, inner in turning if inner.stop), "-1"],
     }
-    sizes = {"FMI": version, "TOKEN": f'"{token}"', "NQ": at.nq, "NV": at.nv}
+    sizes = {"FMI": version, "TOKEN": f'"{token}"', "NQ": configuration.nq, "NV": configuration.nv}
     sizes |= {"SPACING": repr(SPACING), "LARGEST_SHARE": repr(largest_share)}
     sizes["WORKSPACE"] = max(function.workspace(machine) for function in models.values())
     sizes |= {name: f"{function.name}_eval" for name, function in models.items()}
@@ -363,9 +398,9 @@ def _quoted(text: str) -> str:
 
 
 def _prototype(function: Function) -> str:
-    given = [f"const double *x{k}" for k in range(len(function.signature.inputs))]
-    given += [f"double *y{k}" for k in range(len(function.signature.outputs))]
-    return f"int {function.name}_eval({', '.join(given)}, double *w)"
+    parameters = [f"const double *x{k}" for k in range(len(function.signature.inputs))]
+    parameters += [f"double *y{k}" for k in range(len(function.signature.outputs))]
+    return f"int {function.name}_eval({', '.join(parameters)}, double *w)"
 
 
 def _in_c(functions: Sequence[Function]) -> str:
@@ -400,14 +435,14 @@ def _compiled(sources: Mapping[str, str], code: bytes, machine: Target, target: 
     Raises:
         FailedPreconditionError: No such compiler is installed.
     """
-    own, linux = target_of("host").triple, "linux" in machine.triple
-    native = machine.triple.split("-")[::2] == own.split("-")[::2]
+    host_triple, linux = target_of("host").triple, "linux" in machine.triple
+    native = machine.triple.split("-")[::2] == host_triple.split("-")[::2]
     commands = [[name] for name in ("cc", "gcc", "clang") if native]
     commands += [[f"{machine.processor}-linux-gnu-gcc"], ["clang", f"--target={machine.triple}"]]
     problem = "install one of them"
     with TemporaryDirectory() as folder:
-        for each, text in sources.items():
-            Path(folder, each).write_text(text, "utf-8")
+        for file, text in sources.items():
+            Path(folder, file).write_text(text, "utf-8")
         Path(folder, "kernels.o").write_bytes(code)
         for command in commands:
             if shutil.which(command[0]) is None:

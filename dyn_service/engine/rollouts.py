@@ -57,7 +57,7 @@ def evaluated(robot: Robot, name: str, inputs: Mapping[str, Array]) -> Array:
     signature = signature_of_term(robot, name)
     if signature.empty:
         return np.zeros(0)
-    tau = robot._library.kernel(signature)(*(inputs[operand.name] for operand in signature.inputs))
+    tau = robot.evaluator.library.kernel(signature)(*(inputs[operand.name] for operand in signature.inputs))
     return tau
 
 
@@ -93,27 +93,12 @@ def repeat_steps(
     step = Term("step", {"q": "q", "v": "v", "tau": tau}, "", gravity=True)
     stages: list[Stage] = []
     for term in (*law, step):
-        model: Robot = robot if term.model is None else term.model  # type: ignore[assignment]  # checked by the law
-        is_step = term is step
-        if is_step and model._checks_states(QUERIES["step"], integrator):
+        stage = _stage(robot, term, integrator if term is step else "", dt, gravity, lead)
+        if stage is None:
             return False
-        signature = model.signature(QUERIES["step"], integrator) if is_step else signature_of_term(model, term.name)
-        block = model._library.block(signature)
-        if block is None:
-            return False
-        values: dict[str, Any] = model._defaults_of(QUERIES[term.name]) if term.name in QUERIES else {}
-        values |= {"gravity": gravity} if term.gravity and gravity is not None else {}
-        values = {name: x[None] for name, x in values.items()} | dict(term.inputs)
-        values |= {"dt": np.array([[dt]])} if is_step else {}
-        inputs = {
-            operand.name: x
-            if isinstance(x := values[operand.name], str)
-            else _spread(packed(x, operand), operand.shape, lead)
-            for operand in signature.inputs
-        }
-        names = {operand.name: operand.name if is_step else term.output for operand in signature.outputs}
-        stages.append(Stage(block, inputs, names))
+        stages.append(stage)
     lanes = host().lanes
+    # Whole vectors of states, so that no lane is wasted between two parts.
     batch = max(MAX_VELOCITIES // (steps * max(robot.nv, 1)) // lanes, 1) * lanes
     flat = {name: np.ascontiguousarray(x).reshape(states, x.shape[-1]) for name, x in state.items()}
     rows = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in records.items()}
@@ -129,10 +114,38 @@ def repeat_steps(
     return True
 
 
+def _stage(
+    robot: Robot, term: Term, integrator: str, dt: float, gravity: Array | None, lead: tuple[int, ...]
+) -> Stage | None:
+    """Returns the stage of a term, or with an integrator that of the step; None if compiled code cannot compute it."""
+    model: Robot = robot if term.model is None else term.model  # type: ignore[assignment]  # checked by the law
+    step = QUERIES["step"]
+    if integrator and model.evaluator.model.checks_states(step, integrator):
+        return None
+    signature = model.signature(step, integrator) if integrator else signature_of_term(model, term.name)
+    # Called from compiled code, without the checks of a call: the kernels must be in memory already.
+    block = model.evaluator.library.block(signature)
+    if block is None:
+        return None
+    values: dict[str, Any] = model.evaluator.defaults_of(QUERIES[term.name]) if term.name in QUERIES else {}
+    values |= {"gravity": gravity} if term.gravity and gravity is not None else {}
+    # The first axis is that of the steps; defaults are the same in all of them.
+    values = {name: x[None] for name, x in values.items()} | dict(term.inputs)
+    values |= {"dt": np.array([[dt]])} if integrator else {}
+    inputs = {
+        operand.name: x
+        if isinstance(x := values[operand.name], str)
+        else _spread(packed(x, operand), operand.shape, lead)
+        for operand in signature.inputs
+    }
+    names = {operand.name: operand.name if integrator else term.output for operand in signature.outputs}
+    return Stage(block, inputs, names)
+
+
 def _spread(x: Array, core: tuple[int, ...], lead: tuple[int, ...]) -> Array:
     """Returns (steps, states, *core) of the values (steps, ..., *core)."""
-    own, states = x.shape[1 : x.ndim - len(core)], math.prod(lead)
-    if not own:
+    lead_of_x, states = x.shape[1 : x.ndim - len(core)], math.prod(lead)
+    if not lead_of_x:
         return np.broadcast_to(x[:, None], (len(x), states, *core))
-    x = x.reshape(len(x), *(1,) * (len(lead) - len(own)), *own, *core)
+    x = x.reshape(len(x), *(1,) * (len(lead) - len(lead_of_x)), *lead_of_x, *core)
     return np.broadcast_to(x, (len(x), *lead, *core)).reshape(len(x), states, *core)

@@ -3,45 +3,28 @@
 A row may belong to a link, a URDF joint, a moving body, or a pair of moving bodies: a body and itself or one that
 carries it. A pair is a block of an influence operator, which maps the axes of its column to those of its row.
 
-Also the conversion of arguments to the inputs of kernels, the description of a robot for clients, and the receipt of
-its import.
+Also the conversion of arguments to the inputs of kernels.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dyn_service.api.arrays import GRAVITY_UNIT, broadcast, found, numbers
-from dyn_service.api.description import (
-    JointDescription,
-    LimitsDescription,
-    MimicDescription,
-    NoteDescription,
-    RobotDescription,
-    Sizes,
-)
-from dyn_service.api.queries import DEFAULT_GRAVITY, Array, Query
-from dyn_service.api.spec import PASSIVE_PARTS, Spec
+from dyn_service.api.queries import Array, Query
+from dyn_service.api.spec import Spec
 from dyn_service.dynamics.structure import pairs
-from dyn_service.engine.wrenches import turn
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.kernels.row_rotation import rotation_ufunc
 from dyn_service.kernels.signature import Signature, sizes_of
-from dyn_service.model import composite
-from dyn_service.model.composite import Weld, welding_notes
-from dyn_service.model.description import Description, Mimic
-from dyn_service.model.inertia import combine
 from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.quantities import counted
-from dyn_service.parsing.report import MassSummary, Receipt, build_receipt
 from dyn_service.support.suggestions import known_instead
 
 
@@ -73,7 +56,7 @@ class Rows:
             ("nm", "row"): list(link),
             ("nm", "parent"): [link[p] if p >= 0 else -1 for p in parents],
         }
-        self._rotations: dict[str, np.ufunc] = {}
+        self._rotations: dict[tuple[str, str], np.ufunc] = {}
         self._moving, self._joints, self._movable, self._tree = moving, joints, link, links
 
     @cached_property
@@ -101,24 +84,26 @@ class Rows:
             *(f"{rate}.{part}" for part in LINEAR for rate in self.rates),
         )
 
-    def _name(self, dimension: str, of: str) -> tuple[str, ...] | None:
+    def _name(self, dimension: str, owner: str) -> tuple[str, ...] | None:
         if dimension == "nt":
             return self._parameters
-        return self._pairs[0].get(of) if dimension == "na" else self._names.get((dimension, of))
+        return self._pairs[0].get(owner) if dimension == "na" else self._names.get((dimension, owner))
 
-    def _link(self, dimension: str, of: str) -> list[int]:
-        return self._pairs[1][of] if dimension == "na" else self._links[dimension, of]
+    def _link(self, dimension: str, owner: str) -> list[int]:
+        return self._pairs[1][owner] if dimension == "na" else self._links[dimension, owner]
 
     def labels(self, row: Query) -> dict[str, tuple[str, ...]]:
         """Returns the labels of a query that depend on the robot only: the names of rows, by label."""
         labels = {label: self._name(names.dimension, names.of) for label, names in row.labels.items()}
         return {label: names for label, names in labels.items() if names is not None}
 
-    def _rotation(self, dimension: str) -> np.ufunc:
-        """Returns the function that rotates vectors of rows from link axes to world axes."""
-        if dimension not in self._rotations:
-            self._rotations[dimension] = rotation_ufunc(self._link(dimension, "row"))
-        return self._rotations[dimension]
+    def _rotation(self, dimension: str, owner: str) -> np.ufunc:
+        """Returns the function that rotates vectors of rows from the axes of links to world axes."""
+        key = dimension, owner
+        if key not in self._rotations:
+            world = len(self._tree)
+            self._rotations[key] = rotation_ufunc([link if link >= 0 else world for link in self._link(*key)])
+        return self._rotations[key]
 
     def turn_to_world(self, outputs: dict[str, Any], row: Query, R: Array) -> None:
         """Rotates outputs from link axes to world axes, in place. R: R_WL of every link, (..., nl, 3, 3)."""
@@ -126,35 +111,38 @@ class Rows:
             core = len(spec.shape)
             owners = ("",) * (core - 2) + ("row",) if spec.rotated is True else spec.rotated or ()
             for axis, owner in enumerate(owners, start=1 - core):
-                if owner == "row" and core == 2:
-                    outputs[name] = self._rotation(str(spec.shape[0]))(outputs[name], R)
-                elif owner:
-                    links = self._link(str(spec.shape[0]), owner)
-                    R_rows = R.take(links, -3)
+                if owner:
+                    rotation = self._rotation(str(spec.shape[0]), owner)
+                    R_all = R
+                    # A table of rotations by link has no entry for the world, the parent of a root.
                     if owner == "parent":
-                        R_rows[..., [k for k, link in enumerate(links) if link < 0], :, :] = np.eye(3)
-                    outputs[name] = _rotated(outputs[name], axis, R_rows, core)
+                        R_all = np.concatenate([R, np.broadcast_to(np.eye(3), (*R.shape[:-3], 1, 3, 3))], axis=-3)
+                    outputs[name] = _rotated(outputs[name], axis, core, rotation, R_all)
 
-    def selection(self, row: Query, chosen: Mapping[str, Any], robot: str) -> Selection | None:
+    def selection(self, row: Query, options: Mapping[str, Any], robot: str) -> Selection | None:
         """Returns the selection of the rows of the links or joints named in an option, in that order; None: all rows.
 
         Raises:
             NotFoundError: The robot has no link or joint of that name; `path` contains its index.
         """
-        names = None if row.rows_option is None else chosen[row.rows_option]
+        names = None if row.rows_option is None else options[row.rows_option]
         if names is None:
             return None
-        what, known = "link" if row.row_dimension == "nl" else "joint", self._names[str(row.row_dimension), "row"]
+        kind, known_names = "link" if row.row_dimension == "nl" else "joint", self._names[str(row.row_dimension), "row"]
         rows = []
         for k, name in enumerate(names):
-            if name not in known:
+            if name not in known_names:
                 raise NotFoundError(
-                    f"robot '{robot}' has no {what} '{name}'{known_instead(name, known, f'its {what}s are')}",
+                    f"robot '{robot}' has no {kind} '{name}'{known_instead(name, known_names, f'its {kind}s are')}",
                     path=f"options.{row.rows_option}[{k}]",
                 )
-            rows.append(known.index(name))
+            rows.append(known_names.index(name))
         axes = {name: -len(spec.shape) for name, spec in row.outputs.items()}
-        labels = [label for label, of in row.labels.items() if (of.dimension, of.of) == (row.row_dimension, "row")]
+        labels = [
+            label
+            for label, label_names in row.labels.items()
+            if (label_names.dimension, label_names.of) == (row.row_dimension, "row")
+        ]
         return Selection(rows, axes, dict.fromkeys(labels, tuple(names)))
 
 
@@ -173,15 +161,18 @@ class Selection(NamedTuple):
         outputs.update(self.labels)
 
 
-def _rotated(array: Array, axis: int, R: Array, core: int) -> Array:
-    """Returns an array with the vectors along an axis rotated, each by the R (..., rows, 3, 3) of its row.
+def _rotated(array: Array, axis: int, core: int, rotation: np.ufunc, R: Array) -> Array:
+    """Returns an array with the vectors along an axis rotated, each by the rotation of its row.
 
     The rows are the first of the last `core` axes.
     """
+    if core == 2:  # a vector in each row, without moves of axes, which take longer than the rotation of one state
+        rows_of_vectors: Array = rotation(array, R)
+        return rows_of_vectors
     vectors = np.moveaxis(array, axis, -1)
-    R = R.reshape(*R.shape[:-2], *(1,) * (core - 1), 3, 3)
-    parts = turn(R, vectors.reshape(*vectors.shape[:-1], vectors.shape[-1] // 3, 3))
-    return np.moveaxis(parts.reshape(vectors.shape), -1, axis)
+    of_row = vectors.shape[vectors.ndim - core + 1 :]
+    rotated: Array = rotation(vectors.reshape(*vectors.shape[: vectors.ndim - len(of_row)], math.prod(of_row)), R)
+    return np.moveaxis(rotated.reshape(*rotated.shape[:-1], *of_row), -1, axis)
 
 
 def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: int) -> Array:
@@ -197,113 +188,51 @@ def operand(name: str, spec: Spec, value: Any, core: tuple[int, ...], joints: in
     Raises:
         InvalidArgumentError: The value does not consist of real numbers, or has another shape.
     """
+    array = numbers(value)
+    if array is not None and array.shape[max(array.ndim - len(core), 0) :] == core:
+        return array
     path, shape = f"inputs.{name}", f"(..., {', '.join(map(str, core))})"
     shape += GRAVITY_UNIT if spec.kind == "gravity" else ""
-    array = numbers(value)
     if array is None:
         raise InvalidArgumentError(f"{name} must be real numbers of shape {shape}, found {found(value)}", path=path)
     if spec.scalar and array.ndim == 0:
+        # The only place where a number becomes a vector; compiled calls read the number with a stride of 0.
         return np.full(core, array[()])
-    if array.ndim < len(core) or array.shape[array.ndim - len(core) :] != core:
-        reason = ""
-        if spec.shape in (("nq",), ("nv",)):
-            entries = "" if core == (joints,) else f", {spec.shape[0]} = {core[0]}"
-            reason = f" ({counted(joints, 'movable joint')}{entries})"
-        elif spec.scalar:
-            reason = f", or a number; one number for each state is {name}[:, None]"
-        raise InvalidArgumentError(f"{name} has shape {array.shape}, expected {shape}{reason}", path=path)
-    return array
+    reason = ""
+    if spec.shape in (("nq",), ("nv",)):
+        entries = "" if core == (joints,) else f", {spec.shape[0]} = {core[0]}"
+        reason = f" ({counted(joints, 'movable joint')}{entries})"
+    elif spec.scalar:
+        reason = f", or a number; one number for each state is {name}[:, None]"
+    raise InvalidArgumentError(f"{name} has shape {array.shape}, expected {shape}{reason}", path=path)
 
 
-def operands(signature: Signature, arguments: Mapping[str, Array]) -> tuple[list[Array], tuple[int, ...]]:
-    """Returns the arguments in the kernel's order, and their broadcast leading axes; pads inputs without entries.
+class KernelInputs(NamedTuple):
+    """The inputs of a kernel in its order. leads: their leading axes. lead: all of them, broadcast."""
+
+    arrays: list[Array]
+    leads: list[tuple[int, ...]]
+    lead: tuple[int, ...]
+
+
+def kernel_inputs(signature: Signature, arguments: Mapping[str, Array]) -> KernelInputs:
+    """Returns the inputs of a kernel; pads those without entries.
 
     Raises:
         InvalidArgumentError: The leading axes do not broadcast against each other; the message names them.
     """
-    arrays, leads = [], {}
+    arrays, leads = [], []
     for expected in signature.inputs:
-        x, axes = arguments[expected.name], signature.padded.get(expected.name, len(expected.shape))
-        leads[expected.name] = lead = x.shape[: x.ndim - axes]
-        arrays.append(np.zeros((*lead, 1)) if expected.name in signature.padded else x)
-    return arrays, broadcast(leads)
-
-
-def fingerprint_of(tree: Tree, description: Description) -> str:
-    """Returns 32 hexadecimal digits that identify the tree, gravity and loops; those of the tree by default."""
-    text = "".join(f" loop {note.element}" for note in description.loops).encode()
-    if description.gravity != DEFAULT_GRAVITY:
-        text = b" gravity " + (np.array(description.gravity, dtype="<f8") + 0.0).tobytes() + text
-    return hashlib.sha256(tree.fingerprint.encode() + text).hexdigest()[:32] if text else tree.fingerprint
-
-
-def described(tree: Tree, sizes: Sizes, description: Description) -> RobotDescription:
-    """Returns the description of a robot, without the certificates of its kernels."""
-    limits = tree.limits
-    mimics = dict(zip(tree.moving_joints, tree.mimic, strict=True))
-    return RobotDescription(
-        name=tree.name,
-        fingerprint=fingerprint_of(tree, description),
-        nq=tree.nq,
-        nv=tree.nv,
-        sizes=sizes,
-        joint_names=tree.movable_joints,
-        joint_types=tuple(joint.type for joint in tree.configuration.joints),
-        all_joint_names=tree.named_joints,
-        link_names=tree.links,
-        joints=tuple(
-            JointDescription(
-                name=name,
-                type=joint.type,
-                parent=tree.links[parent] if parent >= 0 else None,
-                child=child,
-                mimic=_followed(mimics.get(name)),
-                **joint.parameters,
-            )
-            for name, joint, parent, child in zip(tree.joints, tree.inboard, tree.parent, tree.links, strict=True)
-            if name
-        ),
-        limits=LimitsDescription(
-            lower=_finite(limits.lower),
-            upper=_finite(limits.upper),
-            velocity=_finite(limits.velocity),
-            effort=_finite(limits.effort),
-            acceleration=_finite(limits.acceleration) if np.isfinite(limits.acceleration).any() else [],
-            jerk=_finite(limits.jerk) if np.isfinite(limits.jerk).any() else [],
-        ),
-        gravity=description.gravity,
-        passive=tuple(part for part in PASSIVE_PARTS if part in tree.passive.acts),
-        notes=tuple(NoteDescription(note.kind, note.element, note.text, note.line) for note in description.notes),
-    )
-
-
-def _followed(mimic: Mimic | None) -> MimicDescription | None:
-    return None if mimic is None else MimicDescription(**asdict(mimic))
-
-
-def _finite(values: Array) -> list[float | None]:
-    """Returns values with infinities replaced by None."""
-    return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def import_receipt(description: Description, tree: Tree, weld: Weld) -> Receipt:
-    """Returns the receipt of an import: what was kept, merged, set to defaults, dropped and reported as uncertain.
-
-    It contains the masses before and after welding, which must agree.
-    """
-    before = composite.total_inertia(tree)
-    still = [i for i, body in enumerate(weld.body) if body < 0]
-    poses = composite.poses_at_zero(tree)
-    parts = [tree.inertia[i].transformed(*poses[i]) for i in still]
-    poses = composite.poses_at_zero(weld.tree)
-    parts += [body.transformed(*pose) for body, pose in zip(weld.tree.inertia, poses, strict=True)]
-    after = combine(parts)
-    return build_receipt(
-        description,
-        before=MassSummary(before.mass, before.com),
-        after=MassSummary(after.mass, after.com),
-        movable=tree.movable_joints,
-        bodies=len(weld.tree),
-        merged=welding_notes(tree, weld),
-        fingerprint=fingerprint_of(tree, description),
-    )
+        x, axes = arguments[expected.name], len(expected.shape)
+        if signature.padded and expected.name in signature.padded:
+            axes = signature.padded[expected.name]
+            leads.append(x.shape[: x.ndim - axes])
+            # NumPy refuses core axes of length 0, so such an input has one entry, which no kernel reads.
+            arrays.append(np.zeros((*leads[-1], 1)))
+        else:
+            leads.append(x.shape[: x.ndim - axes])
+            arrays.append(x)
+    lead = max(leads, key=len)
+    if any(axes not in (lead, ()) for axes in leads):
+        lead = broadcast({expected.name: axes for expected, axes in zip(signature.inputs, leads, strict=True)})
+    return KernelInputs(arrays, leads, lead)

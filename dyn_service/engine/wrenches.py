@@ -9,6 +9,7 @@ import numpy as np
 from dyn_service.api.arrays import broadcast, found_instead, vector
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.kernels.row_rotation import move, turn
 from dyn_service.kernels.wrenches import Place
 from dyn_service.model.composite import Weld
 from dyn_service.model.tree import Tree
@@ -28,15 +29,15 @@ def link_wrenches(
         InvalidArgumentError: A wrench, torque, force or point has the wrong type or shape.
         NotFoundError: Raised by `index`.
     """
-    acting: list[tuple[int, Array, Array]] = []
+    on_each_link: list[tuple[int, Array, Array]] = []
     R_WL: Array | None = None
-    listed = [wrenches] if isinstance(wrenches, Wrench) else wrenches
-    if isinstance(listed, str) or not isinstance(listed, Sequence):
+    sequence = [wrenches] if isinstance(wrenches, Wrench) else wrenches
+    if isinstance(sequence, str) or not isinstance(sequence, Sequence):
         raise InvalidArgumentError(
             f"wrenches must be a Wrench or a list of them, found {found_instead('Wrench', wrenches)}",
             path="inputs.wrenches",
         )
-    for k, wrench in enumerate(listed):
+    for k, wrench in enumerate(sequence):
         path = f"inputs.wrenches[{k}]"
         if not isinstance(wrench, Wrench):
             raise InvalidArgumentError(
@@ -56,10 +57,13 @@ def link_wrenches(
             torque, force = turn(R_LW, torque), turn(R_LW, force)
         else:
             broadcast(leads)
-        torque = torque + _cross(point, force)
+        # These steps, here and in `on_bodies`, exist a second time in `kernels.wrenches` and must keep their order, so
+        # that both have the same bits. That form converts one wrench of one state in 0.4 us, this one in 21 us; only
+        # this one takes any leading axes and long lists, follows `numpy.errstate`, and reports what is invalid.
+        torque = move(torque, point, force)
         torque, force = np.broadcast_arrays(torque, force)
-        acting.append((link, torque, force))
-    return acting
+        on_each_link.append((link, torque, force))
+    return on_each_link
 
 
 def on_links(wrenches: list[tuple[int, Array, Array]], tree: Tree) -> Array:
@@ -71,9 +75,10 @@ def on_bodies(wrenches: list[tuple[int, Array, Array]], weld: Weld) -> Array:
     """Returns [torque; force] on each moving body, (..., nb, 6); wrenches on fixed links are ignored."""
     moving = []
     for link, torque, force in wrenches:
+        # A fixed link carries any wrench without moving.
         if weld.body[link] >= 0:
             force = turn(weld.rotation[link], force)
-            torque = turn(weld.rotation[link], torque) + _cross(weld.origin[link], force)
+            torque = move(turn(weld.rotation[link], torque), weld.origin[link], force)
             moving.append((weld.body[link], np.concatenate([torque, force], axis=-1)))
     return _summed(moving, len(weld.tree))
 
@@ -93,16 +98,3 @@ def _summed(wrenches: list[tuple[int, Array]], bodies: int) -> Array:
     for body, array in wrenches:
         total[..., body, :] += array
     return total
-
-
-def _cross(a: Array, b: Array) -> Array:
-    """Returns a x b, to the last bit as `numpy.cross`, which takes five times as long for one state."""
-    (a0, a1, a2), (b0, b1, b2) = ((x[..., 0], x[..., 1], x[..., 2]) for x in (a, b))
-    crossed: Array = np.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis=-1)
-    return crossed
-
-
-def turn(R: Array, x: Array) -> Array:
-    """Returns R x over leading axes, written out because BLAS may round one state and a batch differently."""
-    turned: Array = R[..., :, 0] * x[..., 0:1] + R[..., :, 1] * x[..., 1:2] + R[..., :, 2] * x[..., 2:3]
-    return turned

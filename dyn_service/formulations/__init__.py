@@ -1,9 +1,42 @@
 """Explicit, slow implementations of the documents' equations, used to check the compiled kernels; gait segments.
 
-base_parameters  combinations of the dynamic parameters that motions can identify
+identifiability  combinations of the dynamic parameters that motions can identify
 bodies           Newton's and Euler's equations of single bodies, virtual power
 cost             predicted time and memory of verification and of gait segments
 segments         inverse dynamics of gait segments
 systems          systems given by the places of particles or by their energies
 verification     residuals between all formulations; the influence operators as dense matrices
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dyn_service.support.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from dyn_service.dynamics.symbolic import SymbolicEquations, equations_of_motion
+    from dyn_service.formulations.identifiability import BaseParameters, base_parameters
+    from dyn_service.formulations.systems import LagrangianSystem, ParticleSystem
+    from dyn_service.formulations.verification import WorldEquations, nilpotency
+
+__all__ = [
+    "BaseParameters",
+    "LagrangianSystem",
+    "ParticleSystem",
+    "SymbolicEquations",
+    "WorldEquations",
+    "base_parameters",
+    "equations_of_motion",
+    "nilpotency",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "dyn_service.dynamics.symbolic": "SymbolicEquations equations_of_motion",
+        "dyn_service.formulations.identifiability": "BaseParameters base_parameters",
+        "dyn_service.formulations.systems": "LagrangianSystem ParticleSystem",
+        "dyn_service.formulations.verification": "WorldEquations nilpotency",
+    },
+)

@@ -104,6 +104,7 @@ def external_loads(robot: Robot, q: ArrayLike, wrenches: Sequence[Wrench]) -> Ex
     The sum of Y^T F-bar, with weight by the levers S, is that of `newton_euler_blocks` with these wrenches.
     """
     poses, links = robot.link_poses(q), robot.link_names
+    # dtype, because an array of no wrenches would contain floats, which index nothing.
     body = np.array([robot.bodies.body[links.index(wrench.link)] for wrench in wrenches], dtype=int)
     lever, load = np.tile(np.eye(6), (len(body), 1, 1)), np.zeros((len(body), 6))
     for k, wrench in enumerate(wrenches):
@@ -113,7 +114,8 @@ def external_loads(robot: Robot, q: ArrayLike, wrenches: Sequence[Wrench]) -> Ex
         if body[k] >= 0:
             joint = poses.position[links.index(robot.bodies.tree.links[body[k]])]
             y = poses.position[link] + poses.rotation[link] @ np.asarray(wrench.point) - joint
-            lever[k, 3:, :3] = _cross(y, np.eye(3))  # the transpose of y~, which is -y~
+            # Row by row, which gives the transpose of y~, -y~.
+            lever[k, 3:, :3] = _cross(y, np.eye(3))
     return ExternalLoads(body, lever, load)
 
 

@@ -29,8 +29,8 @@ _VECTORS = (
 
 def verify(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
     """The cost of verification; as `Computation.cost`, like all that follow."""
-    given = [given_shape(inputs.get(name), 1) for name in ("q", "v", "a", "gravity")]
-    return of_states(sizes, leading([*given, overlay_lead(inputs.get("overlay"))]))
+    shapes = [given_shape(inputs.get(name), 1) for name in ("q", "v", "a", "gravity")]
+    return of_states(sizes, leading([*shapes, overlay_lead(inputs.get("overlay"))]))
 
 
 def of_states(sizes: Dimensions, lead: Lead) -> Cost:
@@ -39,6 +39,7 @@ def of_states(sizes: Dimensions, lead: Lead) -> Cost:
     work = states * (STATE_S + n * BODY_S + (6 * n) ** 3 * CUBE_S)
     # Rows of all links, the largest of them the loads of joints, and the operators of one state at a time.
     memory = 8 * (states * (40 * n + 4 * sizes["nv"] ** 2) + 8 * (6 * n) ** 2)
+    # 14 residuals per state.
     reply = 8 * 14 * states
     return Cost(work, COPIES * reply + memory, reply, lead)
 
@@ -74,5 +75,5 @@ def _frames(inputs: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _cost(inputs: Mapping[str, Any], work: float, memory: int, reply: int) -> Cost:
-    given = sum(x.nbytes for x in inputs.values() if isinstance(x, np.ndarray))
-    return Cost(work, memory + given, reply, _frames(inputs), segments=_chain(inputs)[0])
+    input_bytes = sum(x.nbytes for x in inputs.values() if isinstance(x, np.ndarray))
+    return Cost(work, memory + input_bytes, reply, _frames(inputs), segments=_chain(inputs)[0])

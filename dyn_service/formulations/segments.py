@@ -19,6 +19,7 @@ Source: Matrix Formalism document, 3-D gait, Problem 2. Conventions: R_i turns g
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -30,32 +31,49 @@ from dyn_service.errors import InvalidArgumentError
 
 Array = NDArray[np.float64]
 
+__all__ = ["inverse_dynamics", "matrices"]
+
 _MOTION = ("acceleration", "omega", "omega_dot", "proximal", "distal")
 _LOADS = ("external_force", "external_moment", "external_point")
 _OF_ALL = ("ground_force", "ground_moment", "gravity")
 
 
 def inverse_dynamics(
-    mass: ArrayLike,
-    inertia: ArrayLike,
-    rotation: ArrayLike,
-    acceleration: ArrayLike,
-    omega: ArrayLike,
-    omega_dot: ArrayLike,
-    proximal: ArrayLike,
-    distal: ArrayLike,
-    ground_force: ArrayLike = (0.0, 0.0, 0.0),
-    *,
-    ground_moment: ArrayLike = (0.0, 0.0, 0.0),
-    external_force: ArrayLike = (0.0, 0.0, 0.0),
-    external_moment: ArrayLike = (0.0, 0.0, 0.0),
-    external_point: ArrayLike = (0.0, 0.0, 0.0),
-    gravity: ArrayLike = (0.0, -9.81, 0.0),
-    method: Literal["recursion", "matrix"] = "recursion",
+    *motion: ArrayLike, method: Literal["recursion", "matrix"] = "recursion", **recording: ArrayLike
 ) -> SegmentLoads:
-    """Forces and moments at the proximal joint of each of n segments, ordered from the ground up.
+    """Forces and moments at the proximal joint of each of n segments.
 
-    Args:
+    method: `recursion`, O(n), or `matrix`, one block system. motion, recording: the fields of `Segments`.
+
+    Raises:
+        InvalidArgumentError: An array's last axes do not fit n segments, or the method is neither; names it.
+    """
+    if method not in ("recursion", "matrix"):
+        raise InvalidArgumentError(f"method must be 'recursion' or 'matrix', found {method!r}", path="method")
+    segments = Segments(*motion, **recording)
+    if method == "recursion":
+        return segments.by_recursion()
+    loads = segments.matrices().loads
+    rows = loads.reshape(*loads.shape[:-1], -1, 6)
+    return SegmentLoads(rows[..., :3].copy(), rows[..., 3:].copy())
+
+
+def matrices(*motion: ArrayLike, **recording: ArrayLike) -> SegmentMatrices:
+    """M q-ddot = C + G + Q + E of n segments and Q = A [F_1; M_1; F_2; ...], each by name, and the solution.
+
+    motion, recording: the fields of `Segments`.
+
+    Raises:
+        InvalidArgumentError: An array's last axes do not fit n segments; names it.
+    """
+    return Segments(*motion, **recording).matrices()
+
+
+@dataclass(eq=False)
+class Segments:
+    """The recorded motion and loads of n segments, ordered from the ground up.
+
+    Attributes:
         mass: (..., n) kg.
         inertia: (..., n, 3, 3) kg m^2, about the centre of mass, in the segment's basis.
         rotation: (..., n, 3, 3), global components to segment components.
@@ -72,102 +90,68 @@ def inverse_dynamics(
         external_moment: (..., n, 3) N m, with it, global basis.
         external_point: (..., n, 3) m, from the centre of mass to where it acts, global basis.
         gravity: (..., 3) m/s^2, global basis. The document's global y axis points up.
-        method: `recursion`, O(n), or `matrix`, one block system.
-
-    Raises:
-        InvalidArgumentError: An array's last axes do not fit n segments, or the method is neither; names it.
     """
-    if method not in ("recursion", "matrix"):
-        raise InvalidArgumentError(f"method must be 'recursion' or 'matrix', found {method!r}", path="method")
-    chain = _Chain(
-        mass=mass, inertia=inertia, rotation=rotation, acceleration=acceleration, omega=omega, omega_dot=omega_dot,
-        proximal=proximal, distal=distal, ground_force=ground_force, ground_moment=ground_moment,
-        external_force=external_force, external_moment=external_moment, external_point=external_point, gravity=gravity,
-    )  # fmt: skip
-    if method == "recursion":
-        return chain.by_recursion()
-    loads = chain.matrices().loads
-    rows = loads.reshape(*loads.shape[:-1], -1, 6)
-    return SegmentLoads(rows[..., :3].copy(), rows[..., 3:].copy())
 
+    mass: ArrayLike
+    inertia: ArrayLike
+    rotation: ArrayLike
+    acceleration: ArrayLike
+    omega: ArrayLike
+    omega_dot: ArrayLike
+    proximal: ArrayLike
+    distal: ArrayLike
+    ground_force: ArrayLike = (0.0, 0.0, 0.0)
+    ground_moment: ArrayLike = (0.0, 0.0, 0.0)
+    external_force: ArrayLike = (0.0, 0.0, 0.0)
+    external_moment: ArrayLike = (0.0, 0.0, 0.0)
+    external_point: ArrayLike = (0.0, 0.0, 0.0)
+    gravity: ArrayLike = (0.0, -9.81, 0.0)
 
-def matrices(
-    mass: ArrayLike,
-    inertia: ArrayLike,
-    rotation: ArrayLike,
-    acceleration: ArrayLike,
-    omega: ArrayLike,
-    omega_dot: ArrayLike,
-    proximal: ArrayLike,
-    distal: ArrayLike,
-    ground_force: ArrayLike = (0.0, 0.0, 0.0),
-    *,
-    ground_moment: ArrayLike = (0.0, 0.0, 0.0),
-    external_force: ArrayLike = (0.0, 0.0, 0.0),
-    external_moment: ArrayLike = (0.0, 0.0, 0.0),
-    external_point: ArrayLike = (0.0, 0.0, 0.0),
-    gravity: ArrayLike = (0.0, -9.81, 0.0),
-) -> SegmentMatrices:
-    """M q-ddot = C + G + Q + E of n segments and Q = A [F_1; M_1; F_2; ...], each by name, and the solution.
-
-    Arguments as for `inverse_dynamics`.
-
-    Raises:
-        InvalidArgumentError: An array's last axes do not fit n segments; names it.
-    """
-    return _Chain(
-        mass=mass, inertia=inertia, rotation=rotation, acceleration=acceleration, omega=omega, omega_dot=omega_dot,
-        proximal=proximal, distal=distal, ground_force=ground_force, ground_moment=ground_moment,
-        external_force=external_force, external_moment=external_moment, external_point=external_point, gravity=gravity,
-    ).matrices()  # fmt: skip
-
-
-class _Chain:
-    """The checked inputs, over the same leading axes, and what both ways of solving need of them."""
-
-    def __init__(self, **given: ArrayLike) -> None:
-        self.m = _checked("mass", given["mass"], (None,))
+    def __post_init__(self) -> None:
+        inputs = dict(vars(self))
+        self.m = _checked("mass", inputs["mass"], (None,))
         self.n = n = self.m.shape[-1]
-        self.I = _checked("inertia", given["inertia"], (n, 3, 3))
-        vectors = {name: _checked(name, given[name], (n, 3)) for name in _MOTION}
-        vectors |= {name: _checked(name, _for_all(given[name], n), (n, 3)) for name in _LOADS}
-        vectors |= {name: _checked(name, given[name], (3,))[..., None, :] for name in _OF_ALL}
-        R = _checked("rotation", given["rotation"], (n, 3, 3))
+        self.I = _checked("inertia", inputs["inertia"], (n, 3, 3))
+        vectors = {name: _checked(name, inputs[name], (n, 3)) for name in _MOTION}
+        vectors |= {name: _checked(name, _for_all(inputs[name], n), (n, 3)) for name in _LOADS}
+        vectors |= {name: _checked(name, inputs[name], (3,))[..., None, :] for name in _OF_ALL}
+        R = _checked("rotation", inputs["rotation"], (n, 3, 3))
         leads = {"mass": self.m.shape[:-1], "inertia": self.I.shape[:-3], "rotation": R.shape[:-3]}
         leads |= {name: x.shape[:-2] for name, x in vectors.items()}
         try:
             self.lead = lead = np.broadcast_shapes(*leads.values())
         except ValueError:
-            listed = ", ".join(f"{name} {shape}" for name, shape in leads.items())
-            message = f"the leading axes of the recordings do not broadcast: {listed}"
+            shapes = ", ".join(f"{name} {shape}" for name, shape in leads.items())
+            message = f"the leading axes of the recordings do not broadcast: {shapes}"
             raise InvalidArgumentError(message, path="inputs") from None
         self.R = np.broadcast_to(R, (*lead, n, 3, 3))
-        self.a, self.w, self.w_dot, self.up, self.down, push, twist, at, grf, free, self.g = (
+        self.a, self.w, self.w_dot, self.up, self.down, force, moment, contact_point, grf, free, self.g = (
             np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in vectors.values()
         )
-        # All from outside, about the centre of mass in the global basis; the ground acts on the first segment.
-        self.push, self.twist = push.copy(), twist + np.cross(at, push)
-        self.push[..., :1, :] += grf
-        self.twist[..., :1, :] += np.cross(self.down[..., :1, :], grf) + free
+        # External loads about the centre of mass, in the global basis; the ground acts on the first segment.
+        self.load_force, self.load_moment = force.copy(), moment + np.cross(contact_point, force)
+        self.load_force[..., :1, :] += grf
+        self.load_moment[..., :1, :] += np.cross(self.down[..., :1, :], grf) + free
         self.spin_load = np.cross(self.w, np.einsum("...nij,...nj->...ni", self.I, self.w))
 
     def by_recursion(self) -> SegmentLoads:
         """Solves segment by segment, from the ground up."""
-        # Each segment's own share, to which the lower ones add.
-        force = self.m[..., None] * (self.a - self.g) - self.push
+        # Loads of a segment without those of the segment below, which the loop adds.
+        force = self.m[..., None] * (self.a - self.g) - self.load_force
         moment = np.einsum("...nij,...nj->...ni", self.I, self.w_dot) + self.spin_load
-        below = moment_below = np.zeros((*self.lead, 3))  # what the segment below takes, both in the global basis
+        force_below = moment_below = np.zeros((*self.lead, 3))  # on the segment below, global basis
         for i in range(self.n):
             R = self.R[..., i, :, :]
-            force[..., i, :] += below
-            levers = np.cross(self.up[..., i, :], force[..., i, :]) - np.cross(self.down[..., i, :], below)
-            moment[..., i, :] += _turned(R, moment_below - levers - self.twist[..., i, :])
-            below, moment_below = force[..., i, :], _turned(np.swapaxes(R, -1, -2), moment[..., i, :])
+            force[..., i, :] += force_below
+            levers = np.cross(self.up[..., i, :], force[..., i, :]) - np.cross(self.down[..., i, :], force_below)
+            moment[..., i, :] += _rotated(R, moment_below - levers - self.load_moment[..., i, :])
+            force_below, moment_below = force[..., i, :], _rotated(np.swapaxes(R, -1, -2), moment[..., i, :])
         return SegmentLoads(force, moment)
 
     def matrices(self) -> SegmentMatrices:
         """M, q-ddot, C, G, E, Q and A, and A^-1 Q."""
-        n, lead, none = self.n, self.lead, np.zeros((*self.lead, self.n, 3))
+        n, lead, zero = self.n, self.lead, np.zeros((*self.lead, self.n, 3))
+        # M depends on masses and inertias only, so it is not repeated for each frame.
         bodies = np.broadcast_shapes(self.m.shape[:-1], self.I.shape[:-3])
         M, A = np.zeros((*bodies, 6 * n, 6 * n)), np.zeros((*lead, 6 * n, 6 * n))
         for i in range(n):
@@ -178,31 +162,31 @@ class _Chain:
             A[..., rows, rows] = A[..., moments, moments] = np.eye(3)
             A[..., moments, rows] = R @ _skewed(self.up[..., i, :])
             if i:
-                before, moments_before = slice(6 * i - 6, 6 * i - 3), slice(6 * i - 3, 6 * i)
-                A[..., rows, before] = -np.eye(3)
-                A[..., moments, before] = -R @ _skewed(self.down[..., i, :])
-                A[..., moments, moments_before] = -R @ np.swapaxes(self.R[..., i - 1, :, :], -1, -2)
+                rows_before, moment_rows_before = slice(6 * i - 6, 6 * i - 3), slice(6 * i - 3, 6 * i)
+                A[..., rows, rows_before] = -np.eye(3)
+                A[..., moments, rows_before] = -R @ _skewed(self.down[..., i, :])
+                A[..., moments, moment_rows_before] = -R @ np.swapaxes(self.R[..., i - 1, :, :], -1, -2)
         q_ddot = _stacked(self.a, self.w_dot)
-        C, G = _stacked(none, -self.spin_load), _stacked(self.m[..., None] * self.g + none, none)
-        E = _stacked(self.push, _turned(self.R, self.twist))
+        C, G = _stacked(zero, -self.spin_load), _stacked(self.m[..., None] * self.g + zero, zero)
+        E = _stacked(self.load_force, _rotated(self.R, self.load_moment))
         Q = np.einsum("...ij,...j->...i", M, q_ddot) - C - G - E
         return SegmentMatrices(M, q_ddot, C, G, E, Q, A, np.linalg.solve(A, Q[..., None])[..., 0])
 
 
 def _stacked(forces: Array, moments: Array) -> Array:
-    """(..., 6n): one segment's force and moment after the other, from (..., n, 3) each."""
+    """Returns (..., 6n), the force and moment of each segment in turn, from (..., n, 3) each."""
     return np.concatenate([forces, moments], axis=-1).reshape(*forces.shape[:-2], -1)
 
 
 def _for_all(value: ArrayLike, n: int) -> ArrayLike:
-    """Repeats a single vector n times."""
+    """Returns a single vector (3,) for all n segments; other values unchanged."""
     array = numbers(value)
     return value if array is None or array.shape != (3,) else np.broadcast_to(array, (n, 3))
 
 
-def _turned(R: Array, x: Array) -> Array:
-    turned: Array = np.einsum("...ij,...j->...i", R, x)
-    return turned
+def _rotated(R: Array, x: Array) -> Array:
+    rotated: Array = np.einsum("...ij,...j->...i", R, x)
+    return rotated
 
 
 def _skewed(r: Array) -> Array:

@@ -48,10 +48,10 @@ from dyn_service.support.optional import missing
 
 try:
     import casadi as ca
-except ModuleNotFoundError as fault:  # an extra of its own: nothing else here needs it
-    raise ModuleNotFoundError(
-        missing("a system given by its energies or positions", "casadi"), name="casadi"
-    ) from fault
+except ModuleNotFoundError as fault:
+    # Only this module needs CasADi, which has its own extra.
+    text = missing("a system given by its energies or positions", "casadi")
+    raise ModuleNotFoundError(text, name="casadi") from fault
 
 Array = NDArray[np.float64]
 Positions = Callable[[Any, Any], Any]
@@ -85,9 +85,8 @@ class _System:
         try:
             return np.asarray(np.linalg.solve(mass_matrix, right[..., None])[..., 0], dtype=np.float64)
         except np.linalg.LinAlgError:
-            raise FailedPreconditionError(
-                f"the mass matrix is singular: at this q there is a direction of q' {self._unmoved}"
-            ) from None
+            text = f"the mass matrix is singular: at this q there is a direction of q' {self._unmoved}"
+            raise FailedPreconditionError(text) from None
 
 
 def _refuse_strangers(name: str, expression: Any, arguments: Any, expected: str) -> None:
@@ -98,7 +97,7 @@ def _refuse_strangers(name: str, expression: Any, arguments: Any, expected: str)
 
 @dataclass(frozen=True, eq=False)
 class ParticleTerms:
-    """M q'' - f - g = tau at a state, and what it is made of. Particle k is row k; leading axes are states.
+    """M q'' - f - g = tau at a state, and its terms. Particle k is row k; leading axes are states.
 
     mass_matrix: (..., nq, nq) M. velocity_forces: (..., nq) f. gravity_forces: (..., nq) g.
     jacobian: (..., n, dimension, nq) J_f. position, velocity: (..., n, dimension) x, m, and x', m/s.
@@ -133,13 +132,7 @@ class ParticleSystem(_System):
     _unmoved = "that moves no particle"
 
     def __init__(
-        self,
-        masses: ArrayLike,
-        positions: Positions,
-        nq: int,
-        *,
-        dimension: int = 3,
-        gravity: ArrayLike | None = None,
+        self, masses: ArrayLike, positions: Positions, nq: int, *, dimension: int = 3, gravity: ArrayLike | None = None
     ) -> None:
         self.masses: Array = np.array(masses, dtype=np.float64)
         if self.masses.ndim != 1 or not self.masses.size or not np.all(np.isfinite(self.masses) & (self.masses > 0.0)):
@@ -151,17 +144,16 @@ class ParticleSystem(_System):
         downwards = [0.0] * (dimension - 1) + [-9.81]
         self.gravity: Array = np.array(downwards if gravity is None else gravity, dtype=np.float64)
         if self.gravity.shape != (dimension,):
-            raise InvalidArgumentError(
-                f"gravity has shape {self.gravity.shape}, expected ({dimension},)", path="gravity"
-            )
+            text = f"gravity has shape {self.gravity.shape}, expected ({dimension},)"
+            raise InvalidArgumentError(text, path="gravity")
         self.nq, self.dimension = nq, dimension
         self._function = self._differentiated(positions)
 
     def _differentiated(self, positions: Positions) -> Any:
         """(q, q', t) -> x, J_f row by row, df/dt, sigma, as columns."""
         q, q_dot, t = (ca.SX.sym(name, size) for name, size in (("q", self.nq), ("q_dot", self.nq), ("t", 1)))
-        given = positions(q, t)
-        x = ca.vertcat(*given) if isinstance(given, list | tuple) else ca.SX(given)
+        coordinates = positions(q, t)
+        x = ca.vertcat(*coordinates) if isinstance(coordinates, list | tuple) else ca.SX(coordinates)
         size = self.masses.size * self.dimension
         if x.shape != (size, 1):
             raise InvalidArgumentError(
@@ -173,6 +165,7 @@ class ParticleSystem(_System):
         J, drift = ca.jacobian(x, q), ca.jacobian(x, t)
         velocity = J @ q_dot + drift
         bias = ca.jtimes(velocity, q, q_dot) + ca.jacobian(velocity, t)
+        # Dense, because sparse outputs would have other shapes.
         columns = [ca.densify(column) for column in (x, ca.vec(J.T), drift, bias)]
         return ca.Function("particles", [q, q_dot, t], columns)
 
@@ -191,11 +184,9 @@ class ParticleSystem(_System):
         time = np.asarray(t, dtype=np.float64)
         lead = broadcast({"q": position.shape[:-1], "q_dot": rate.shape[:-1], "t": time.shape})
         n, d, nq = self.masses.size, self.dimension, self.nq
-        found = self._function(*self._columns(lead, position, rate), np.broadcast_to(time, lead).reshape(1, -1))
-        x, J, drift, bias = (
-            np.array(column).T.reshape(*lead, *core)
-            for column, core in zip(found, ((n, d), (n, d, nq), (n, d), (n, d)), strict=True)
-        )
+        outputs = self._function(*self._columns(lead, position, rate), np.broadcast_to(time, lead).reshape(1, -1))
+        shapes = ((n, d), (n, d, nq), (n, d), (n, d))
+        x, J, drift, bias = (np.array(y).T.reshape(*lead, *core) for y, core in zip(outputs, shapes, strict=True))
         m = self.masses
         return ParticleTerms(
             mass_matrix=np.einsum("n,...nda,...ndb->...ab", m, J, J),
@@ -214,20 +205,20 @@ class ParticleSystem(_System):
         Raises:
             FailedPreconditionError: M is singular there: a coordinate moves no particle.
         """
-        found = self.terms(q, q_dot, t)
-        right = found.velocity_forces + found.gravity_forces + np.asarray(tau, dtype=np.float64)
-        return self._solved(found.mass_matrix, right)
+        equation = self.terms(q, q_dot, t)
+        right = equation.velocity_forces + equation.gravity_forces + np.asarray(tau, dtype=np.float64)
+        return self._solved(equation.mass_matrix, right)
 
     def inverse_dynamics(self, q: ArrayLike, q_dot: ArrayLike, q_ddot: ArrayLike, t: ArrayLike = 0.0) -> Array:
         """tau = M q'' - f - g, (..., nq), 5.5 a."""
-        found, a = self.terms(q, q_dot, t), self._vector("q_ddot", q_ddot)
-        inertial = np.einsum("...ab,...b->...a", found.mass_matrix, a)
-        return np.asarray(inertial - found.velocity_forces - found.gravity_forces)
+        equation, a = self.terms(q, q_dot, t), self._vector("q_ddot", q_ddot)
+        inertial = np.einsum("...ab,...b->...a", equation.mass_matrix, a)
+        return np.asarray(inertial - equation.velocity_forces - equation.gravity_forces)
 
     def accelerations(self, q: ArrayLike, q_dot: ArrayLike, q_ddot: ArrayLike, t: ArrayLike = 0.0) -> Array:
         """x'' = J_f q'' + sigma of each particle, (..., n, dimension) m/s^2."""
-        found, a = self.terms(q, q_dot, t), self._vector("q_ddot", q_ddot)
-        return np.asarray(np.einsum("...nda,...a->...nd", found.jacobian, a) + found.bias)
+        equation, a = self.terms(q, q_dot, t), self._vector("q_ddot", q_ddot)
+        return np.asarray(np.einsum("...nda,...a->...nd", equation.jacobian, a) + equation.bias)
 
     def constraint_forces(self, q: ArrayLike, q_dot: ArrayLike, q_ddot: ArrayLike, t: ArrayLike = 0.0) -> Array:
         """F_c = m x'' - F_g of each particle, (..., n, dimension) N: all that acts on it besides its weight.
@@ -240,7 +231,7 @@ class ParticleSystem(_System):
 
 
 class Expressions(NamedTuple):
-    """The equation's terms as CasADi SX, to look at or to go on with: q, q', M (n, n), C (n,), G (n,)."""
+    """The equation's terms as CasADi SX, to read or to compute with: q, q', M (n, n), C (n,), G (n,)."""
 
     q: Any
     q_dot: Any
@@ -274,10 +265,8 @@ class LagrangianSystem(_System):
         p = ca.gradient(T, v)
         M = ca.jacobian(p, v)
         if ca.depends_on(M, v):
-            raise InvalidArgumentError(
-                "kinetic is not of second degree in the rates: its second derivative still depends on them",
-                path="kinetic",
-            )
+            text = "kinetic is not of second degree in the rates: its second derivative still depends on them"
+            raise InvalidArgumentError(text, path="kinetic")
         C, G = ca.gradient(T, q) - ca.jtimes(p, q, v), -ca.gradient(V, q)
         self.expressions = Expressions(q, v, M, C, G)
         self._function = ca.Function("lagrangian", [q, v], [ca.densify(x) for x in (ca.vec(M), C, G, T, V)])
@@ -294,8 +283,8 @@ class LagrangianSystem(_System):
         Raises:
             InvalidArgumentError: An array's shape does not fit; names it.
         """
-        given = {"q": q, "q_dot": q_dot, "tau": tau, "external": external}
-        vectors = {name: self._vector(name, x, name in ("tau", "external")) for name, x in given.items()}
+        inputs = {"q": q, "q_dot": q_dot, "tau": tau, "external": external}
+        vectors = {name: self._vector(name, x, name in ("tau", "external")) for name, x in inputs.items()}
         lead = broadcast({name: x.shape[:-1] for name, x in vectors.items()})
         position, rate, efforts, pushes = (np.broadcast_to(x, (*lead, self.nq)) for x in vectors.values())
         n = self.nq
@@ -329,10 +318,10 @@ class LagrangianSystem(_System):
         return np.asarray(inertial - t.velocity_forces - t.gravity_forces - t.external_forces)
 
 
-def _energy(name: str, given: Any, arguments: Any) -> Any:
-    energy = ca.SX(given)
+def _energy(name: str, expression: Any, arguments: Any) -> Any:
+    energy = ca.SX(expression)
     if energy.shape != (1, 1):
-        found = f"{energy.shape[0]} x {energy.shape[1]} numbers"
-        raise InvalidArgumentError(f"{name} gives {found}, expected one", path=name)
+        description = f"{energy.shape[0]} x {energy.shape[1]} numbers"
+        raise InvalidArgumentError(f"{name} gives {description}, expected one", path=name)
     _refuse_strangers(name, energy, arguments, "its arguments alone")
     return energy

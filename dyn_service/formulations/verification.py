@@ -64,7 +64,7 @@ from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.queries import Array
 from dyn_service.api.results import ConstraintForces
 from dyn_service.dynamics.structure import nilpotency
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.errors import FailedPreconditionError, UnimplementedError
 from dyn_service.model import composite
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import skew
@@ -83,20 +83,15 @@ def residuals(
 ) -> dict[str, Array]:
     """Relative residuals by name, (...,) each, of the formulations of this module's table.
 
-    Args:
-        robot: The robot.
-        q: (..., nq) positions; all broadcast against each other.
-        v: (..., nv) velocities.
-        a: (..., nv) accelerations.
-        gravity: (..., 3) m/s^2, world axes; None is the robot's.
+    q: (..., nq), v, a: (..., nv). gravity: (..., 3) m/s^2, world axes; None is the robot's. All leading axes broadcast.
 
     Raises:
         InvalidArgumentError: One of them has the wrong shape, or their leading axes do not broadcast; names it.
         FailedPreconditionError: The mass matrix is singular at a state, and not at all of them.
     """
     g = robot.gravity if gravity is None else gravity
-    given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
-    arrays = {name: vectors(name, value, length) for name, value, length in given}
+    state = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
+    arrays = {name: vectors(name, value, length) for name, value, length in state}
     lead = broadcast({name: x.shape[:-1] for name, x in arrays.items()})
     q, v, a, g = (np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for x in arrays.values())
     tau = robot.inverse_dynamics(q, v, a, gravity=g)
@@ -104,10 +99,10 @@ def residuals(
     p = _times(M, v)
     terms = robot.equation_terms(q, v, tau, gravity=g)
     right = terms.velocity_forces + terms.gravity_forces + terms.passive_forces
-    # At rest without load all efforts are rounding of zero; then what counts is that of a unit acceleration.
+    # At rest without load all efforts are rounding errors: the scale is then the effort of a unit acceleration.
     unit = np.abs(M).max(axis=(-2, -1), initial=0.0)[..., None]
     effort = np.maximum(np.maximum(np.abs(tau), np.abs(bias)), unit)
-    found = {
+    residual_by_name = {
         "mass_matrix": _relative(_times(M, a) + bias, tau, effort),
         "projected": _relative(_times(terms.mass_matrix, a) - right, tau, effort),
         "body_recursion": _relative(robot.body_recursion(q, v, a, gravity=g).tau, tau, effort),
@@ -115,36 +110,35 @@ def residuals(
     }
     kinetic = np.sum(v * p, axis=-1) / 2
     energy = robot.energy(q, v, gravity=g)
-    found["energy"] = _relative(energy.kinetic[..., None], kinetic[..., None])
+    residual_by_name["energy"] = _relative(energy.kinetic[..., None], kinetic[..., None])
     weight = robot.gravity_forces(q, gravity=g)
     derivative = robot.momentum_derivative(q, v, a)
     rate = (np.sum(a * p, axis=-1) + np.sum(v * derivative, axis=-1)) / 2 + np.sum(v * weight, axis=-1)
-    own = robot.passive_forces(q, v)
-    rate = rate + own.dissipated
+    passive_forces = robot.passive_forces(q, v)
+    rate = rate + passive_forces.dissipated
     powers = np.sum(np.abs(v) * effort, axis=-1)
-    found["power"] = _relative(np.sum(v * tau, axis=-1)[..., None], rate[..., None], powers[..., None])
-    found |= _explicit(robot, q, v, a, tau, g, unit)
+    residual_by_name["power"] = _relative(np.sum(v * tau, axis=-1)[..., None], rate[..., None], powers[..., None])
+    residual_by_name |= _explicit(robot, q, v, a, tau, g, unit)
     try:
         for name, method in (("articulated", "articulated"), ("mass_matrix_solution", "mass_matrix")):
             solved = robot.forward_dynamics(q, v, tau, gravity=g, method=method)  # type: ignore[arg-type]
-            found[name] = _relative(_times(M, solved), _times(M, a), effort)
+            residual_by_name[name] = _relative(_times(M, solved), _times(M, a), effort)
         velocities = [robot.velocity_from_momentum(q, p), robot.velocity_from_momentum(q, p, method="mass_matrix")]
-        found["velocity_from_momentum"] = np.maximum(*(_relative(_times(M, x), p) for x in velocities))
-        answered = np.asarray(np.isfinite(velocities[0] + velocities[1]).all(axis=-1))[..., None, None]
-        solvable = np.where(answered, M, np.eye(robot.nv))
-        rate_of_p, passive = robot.momentum_rate(q, p, tau, gravity=g), robot.tree.passive
-        slope = robot.tree.reflected(passive.damping + passive.friction / passive.width)
-        magnified = slope * _times(np.abs(np.linalg.inv(solvable)), _times(np.abs(M), np.abs(v)))
-        largest = np.maximum(np.maximum(np.abs(rate_of_p), np.abs(derivative)), effort).max(axis=-1, initial=0.0)
-        largest = largest[..., None]
-        share = np.divide(largest, largest + magnified, out=np.ones_like(v), where=magnified > 0.0)
-        found["momentum_rate"] = _relative(share * rate_of_p, share * derivative, np.maximum(effort, largest))
-        taken = robot.tree.reflected(robot.tree.passive.armature) * a + own.damping + own.friction + own.springs
+        residual_by_name["velocity_from_momentum"] = np.maximum(*(_relative(_times(M, x), p) for x in velocities))
+        # NaN marks states whose mass matrix is singular; the identity keeps NumPy's inverse from raising for all.
+        has_answer = np.asarray(np.isfinite(velocities[0] + velocities[1]).all(axis=-1))[..., None, None]
+        solvable = np.where(has_answer, M, np.eye(robot.nv))
+        rates = robot.momentum_rate(q, p, tau, gravity=g), derivative
+        residual_by_name["momentum_rate"] = _momentum_rate(robot, v, M, solvable, rates, effort)
+        rotor = robot.tree.reflected(robot.tree.passive.armature) * a
+        internal_efforts = rotor + passive_forces.damping + passive_forces.friction + passive_forces.springs
         loads = robot.constraint_forces(q, v, tau, joints=robot.tree.moving_joints, gravity=g)
-        found["constraint_forces"] = _relative(_along(robot, loads) + taken, tau, effort)
+        residual_by_name["constraint_forces"] = _relative(_along(robot, loads) + internal_efforts, tau, effort)
     except FailedPreconditionError:
+        # A robot with massless moving links: the result lacks the methods that invert M.
         pass
-    return {name: np.asarray(residual)[()] for name, residual in found.items()}
+    # [()] makes a number of the array of a single state.
+    return {name: np.asarray(residual)[()] for name, residual in residual_by_name.items()}
 
 
 def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
@@ -155,13 +149,35 @@ def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
 
     Raises:
         FailedPreconditionError: The robot has no forward dynamics, or none at one of the states.
+        UnimplementedError: The robot has closed loops.
     """
+    if robot.description.loop_joints:
+        raise UnimplementedError(
+            f"the formulations are equations of trees, and joint '{robot.description.loop_joints[0].name}' closes a "
+            f"loop of robot '{robot.name}': loops=\"cut\" (--loops cut) compares those of the tree alone"
+        )
     rng = np.random.default_rng(seed)
     q = np.array([robot.configuration.random(rng, robot.limits.lower, robot.limits.upper) for _ in range(states)])
     v, a = rng.normal(size=(2, states, robot.nv))
-    robot.forward_dynamics(q, v, a)  # `residuals` leaves out what has no answer
-    found = {name: float(np.max(residual, initial=0.0)) for name, residual in residuals(robot, q, v, a).items()}
-    return {"residuals": found, "worst": float(np.max(list(found.values()))), "states": states}
+    # Raises for robots without forward dynamics, for which `residuals` only lacks entries.
+    robot.forward_dynamics(q, v, a)
+    largest = {name: float(np.max(residual, initial=0.0)) for name, residual in residuals(robot, q, v, a).items()}
+    return {"residuals": largest, "worst": float(np.max(list(largest.values()))), "states": states}
+
+
+def _momentum_rate(
+    robot: Robot, v: Array, M: Array, solvable: Array, rates: tuple[Array, Array], effort: Array
+) -> Array:
+    """Returns the residual of p-dot, (...,). solvable: M, or the identity at states without an answer. rates: p-dot by
+    (P.3b), and by differentiation.
+    """
+    passive, sizes = robot.tree.passive, np.abs(rates)
+    slope = robot.tree.reflected(passive.damping + passive.friction / passive.width)
+    magnified = slope * _times(np.abs(np.linalg.inv(solvable)), _times(np.abs(M), np.abs(v)))
+    largest = np.maximum(np.maximum(*sizes), effort).max(axis=-1, initial=0.0)[..., None]
+    # Friction near rest magnifies the rounding of v by its slope: components with a large slope count less.
+    share = np.divide(largest, largest + magnified, out=np.ones_like(v), where=magnified > 0.0)
+    return _relative(share * rates[0], share * rates[1], np.maximum(effort, largest))
 
 
 def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, unit: Array) -> dict[str, Array]:
@@ -169,26 +185,27 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
     names = ["influence_operators", "constraint_power"]
     if robot.massless_joint is None:
         names.append("influence_solution")
-    found = {name: np.zeros(lead) for name in names}
+    residual_by_name = {name: np.zeros(lead) for name in names}
     for index in np.ndindex(lead):
         world = WorldEquations(robot.tree.robot_at(index), q[index], v[index], g[index])
         efforts = world.mass_matrix @ a[index] + world.C + world.p
         scale = np.maximum(np.maximum(np.abs(tau[index]), np.abs(world.C)), unit[index])
-        found["influence_operators"][index] = _relative(efforts, tau[index], scale)
+        residual_by_name["influence_operators"][index] = _relative(efforts, tau[index], scale)
         inertial = np.einsum("nij,nj->ni", world.M, world.acceleration(a[index])) + world.B - world.applied
         powers = inertial * world.velocity
-        # Of the actuators' power the joints take what their rotors, friction, damping and springs take.
-        taken = v[index] * (world.tree.reflected(world.tree.passive.armature) * a[index] + world.p)
-        actuation = np.array([v[index] @ tau[index] - taken.sum()])
-        sizes = [np.abs(powers).sum(), np.abs(v[index] * tau[index]).sum(), np.abs(taken).sum()]
-        found["constraint_power"][index] = _relative(np.array([powers.sum()]), actuation, np.array(sizes))
-        if "influence_solution" in found:
+        # Rotors, friction, damping and springs take their part of the actuators' power inside the joints.
+        internal_power = v[index] * (world.tree.reflected(world.tree.passive.armature) * a[index] + world.p)
+        actuation = np.array([v[index] @ tau[index] - internal_power.sum()])
+        sizes = [np.abs(powers).sum(), np.abs(v[index] * tau[index]).sum(), np.abs(internal_power).sum()]
+        residual_by_name["constraint_power"][index] = _relative(np.array([powers.sum()]), actuation, np.array(sizes))
+        if "influence_solution" in residual_by_name:
             try:
-                needed = world.mass_matrix @ world.forward_dynamics(tau[index])
-            except np.linalg.LinAlgError:  # the mass matrix of this state is singular
-                needed = np.full(robot.nv, np.nan)
-            found["influence_solution"][index] = _relative(needed, world.mass_matrix @ a[index], scale)
-    return found
+                expected_tau = world.mass_matrix @ world.forward_dynamics(tau[index])
+            except np.linalg.LinAlgError:
+                # The mass matrix of this state is singular: its residual is NaN, those of the other states are not.
+                expected_tau = np.full(robot.nv, np.nan)
+            residual_by_name["influence_solution"][index] = _relative(expected_tau, world.mass_matrix @ a[index], scale)
+    return residual_by_name
 
 
 def _along(robot: Robot, loads: ConstraintForces) -> Array:
@@ -201,9 +218,10 @@ def _along(robot: Robot, loads: ConstraintForces) -> Array:
         loads.actuation[..., k, None] if joint.nv == 1 else (joint.subspace.T @ loads.wrench[..., k, :, None])[..., 0]
         for k, joint in enumerate(joints)
     ]
-    along = np.concatenate([loads.actuation[..., :0], *parts], axis=-1)
-    along = np.asarray((tree.coupling_matrix.T @ along[..., None])[..., 0]) if tree.has_mimics else along
-    return along if tree.free is None else along * tree.free  # what locks carry is no effort
+    components = np.concatenate([loads.actuation[..., :0], *parts], axis=-1)
+    components = np.asarray((tree.coupling_matrix.T @ components[..., None])[..., 0]) if tree.has_mimics else components
+    # Locks carry loads without an effort.
+    return components if tree.free is None else components * tree.free
 
 
 def _times(M: Array, x: Array) -> Array:
@@ -333,14 +351,14 @@ class WorldEquations:
     @cached_property
     def A(self) -> Matrix:
         """(5a), with what joints add that shift."""
-        found = np.zeros((len(self.tree), 6))
+        rows = np.zeros((len(self.tree), 6))
         for i, parent in enumerate(self.tree.parent):
             omega = self.velocity[parent, :3] if parent >= 0 else np.zeros(3)
             rate = self.axes[i] @ self.rates[self.tree.in_rates[i]]
-            found[i, :3] = np.cross(omega, rate[:3])
-            found[i, 3:] = np.cross(omega, np.cross(omega, self.d[i]) * (parent >= 0)) + 2 * np.cross(omega, rate[3:])
-            found[i, 3:] += np.cross(rate[:3], rate[3:])
-        return found
+            rows[i, :3] = np.cross(omega, rate[:3])
+            rows[i, 3:] = np.cross(omega, np.cross(omega, self.d[i]) * (parent >= 0)) + 2 * np.cross(omega, rate[3:])
+            rows[i, 3:] += np.cross(rate[:3], rate[3:])
+        return rows
 
     @cached_property
     def inertia_about_com(self) -> Matrix:
@@ -363,13 +381,13 @@ class WorldEquations:
     @cached_property
     def B(self) -> Matrix:
         """(N, 6) = S^T M-bar A-bar + B-bar, (17)."""
-        found = np.zeros((len(self.tree), 6))
+        rows = np.zeros((len(self.tree), 6))
         for i in range(len(self.tree)):
             omega, I = self.velocity[i, :3], self.inertia_about_com[i]
             A_bar = np.concatenate([np.zeros(3), np.cross(omega, np.cross(omega, self.s[i]))])
             B_bar = np.concatenate([np.cross(omega, I @ omega), np.zeros(3)])
-            found[i] = self.S[i].T @ (self.M_bar[i] @ A_bar) + B_bar
-        return found
+            rows[i] = self.S[i].T @ (self.M_bar[i] @ A_bar) + B_bar
+        return rows
 
     @cached_property
     def applied(self) -> Matrix:
@@ -386,10 +404,10 @@ class WorldEquations:
 
     def centre_acceleration(self, a: Vector) -> Matrix:
         """v-bar-dot_i (N, 6) of the centres of mass, (8)."""
-        found = np.asarray(np.einsum("nij,nj->ni", self.S, self.acceleration(a)))
+        acceleration_rows = np.asarray(np.einsum("nij,nj->ni", self.S, self.acceleration(a)))
         omega = self.velocity[:, :3]
-        found[:, 3:] += np.cross(omega, np.cross(omega, self.s))
-        return found
+        acceleration_rows[:, 3:] += np.cross(omega, np.cross(omega, self.s))
+        return acceleration_rows
 
     def forces(self, a: Vector) -> Matrix:
         """F_i = [tau_i; f_i] (N, 6): load that the parent exerts at joint i, (13), (15)."""
@@ -409,15 +427,15 @@ class WorldEquations:
     @cached_property
     def p_all(self) -> Vector:
         """(nr,): the same at each joint that moves, followers included."""
-        own, found = self.tree.passive, np.zeros(self.tree.nr)
+        passive, efforts = self.tree.passive, np.zeros(self.tree.nr)
         for i in self.tree.movable:
             for k, entry in enumerate(range(self.tree.in_rates[i].start, self.tree.in_rates[i].stop)):
-                found[entry] += own.damping[entry] * self.rates[entry]
-                found[entry] += own.friction[entry] * np.tanh(self.rates[entry] / own.width[entry])
-                if own.stiffness[entry]:
-                    at = self.tree.inboard[i].ratio * self.q[self.tree.in_q[i]][k]
-                    found[entry] += own.stiffness[entry] * (at - own.rest[entry])
-        return found
+                efforts[entry] += passive.damping[entry] * self.rates[entry]
+                efforts[entry] += passive.friction[entry] * np.tanh(self.rates[entry] / passive.width[entry])
+                if passive.stiffness[entry]:
+                    position = self.tree.inboard[i].ratio * self.q[self.tree.in_q[i]][k]
+                    efforts[entry] += passive.stiffness[entry] * (position - passive.rest[entry])
+        return efforts
 
     @cached_property
     def mass_matrix(self) -> Matrix:
@@ -433,9 +451,7 @@ class WorldEquations:
 
     @cached_property
     def branches(self) -> tuple[Matrix, Matrix, list[Matrix], Matrix]:
-        """J_i (N, 6, 6), R (nr, nr) block diagonal, K_i (6, nv_i), beta (N, 6, 6): what (19b) is made of, each joint
-        moving by itself.
-        """
+        """J_i (N, 6, 6), R (nr, nr) block diagonal, K_i (6, nv_i), beta (N, 6, 6) of (19b), each joint by itself."""
         J, beta = self.M.copy(), self.D.copy()
         # (19b) has no answer where an R_i has no inverse.
         K = [np.full((6, joint.nv), np.nan) for joint in self.tree.inboard]
@@ -443,11 +459,11 @@ class WorldEquations:
         for i in range(len(self.tree) - 1, -1, -1):
             G, hat = self.axes[i], J[i]
             if self.tree.inboard[i].nv and not self.free[self.tree.in_v[i]].any():
-                own = self.tree.in_rates[i]
-                K[i], R[own, own] = np.zeros(K[i].shape), np.eye(self.tree.inboard[i].nv)
+                in_rates = self.tree.in_rates[i]
+                K[i], R[in_rates, in_rates] = np.zeros(K[i].shape), np.eye(self.tree.inboard[i].nv)
             elif self.tree.inboard[i].nv:
-                own = self.tree.in_rates[i]
-                R_i = R[own, own] = G.T @ J[i] @ G + np.diag(self.tree.passive.armature[own])
+                in_rates = self.tree.in_rates[i]
+                R_i = R[in_rates, in_rates] = G.T @ J[i] @ G + np.diag(self.tree.passive.armature[in_rates])
                 with suppress(np.linalg.LinAlgError):
                     K[i] = J[i] @ G @ np.linalg.inv(R_i)
                 hat = J[i] - K[i] @ R_i @ K[i].T
@@ -474,20 +490,19 @@ class WorldEquations:
                                                      what those that are locked move
         """
         tree = self.tree
-        led = np.concatenate(
-            [np.arange(tree.in_rates[i].start, tree.in_rates[i].stop) for i in tree.independent_bodies]
-        )
-        following = np.setdiff1d(np.arange(tree.nr), led)
+        slices = (tree.in_rates[i] for i in tree.independent_bodies)
+        T_led = np.concatenate([np.arange(part.start, part.stop) for part in slices])
+        following = np.setdiff1d(np.arange(tree.nr), T_led)
         T = np.eye(tree.nr)[following]
-        T[:, led] = -tree.coupling_matrix[following]
-        T = np.concatenate([T, np.eye(tree.nr)[led[self.free == 0.0]]])
+        T[:, T_led] = -tree.coupling_matrix[following]
+        T = np.concatenate([T, np.eye(tree.nr)[T_led[self.free == 0.0]]])
         M = self._bodies_mass_matrix(self.G_all) + np.diag(tree.passive.armature)
         C = np.asarray(self.G_all.T @ self.forces(np.zeros(tree.nv)).ravel())
         driving = -C - self.p_all
-        driving[led] += np.asarray(tau)
-        none = np.zeros((len(T), len(T)))
-        solved = np.linalg.solve(np.block([[M, T.T], [T, none]]), np.concatenate([driving, np.zeros(len(T))]))
-        return np.asarray(solved[led])
+        driving[T_led] += np.asarray(tau)
+        zero = np.zeros((len(T), len(T)))
+        solved = np.linalg.solve(np.block([[M, T.T], [T, zero]]), np.concatenate([driving, np.zeros(len(T))]))
+        return np.asarray(solved[T_led])
 
 
 def _poses(tree: Tree, q: Vector) -> tuple[Matrix, Matrix]:

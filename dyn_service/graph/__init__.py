@@ -15,40 +15,67 @@ nodes with `Node` and declare them as a `NodeKind`: docs/nodes.md.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dyn_service.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from dyn_service.graph.middleware.discovery import Discovery
     from dyn_service.graph.middleware.node import Node
-    from dyn_service.graph.middleware.node_kind import NodeKind
+    from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
+    from dyn_service.graph.middleware.telemetry import NodeTelemetry, Recorder, Rows, TelemetryStore
+    from dyn_service.graph.nodes.controllers.controller_kind import commander, controller_kind
+    from dyn_service.graph.nodes.controllers.parameters import MotionParameters, trajectory_maker
+    from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
+    from dyn_service.graph.nodes.plant.node import PlantChanges
+    from dyn_service.graph.nodes.plant.srvs import PlantTimeResponse, SetStateRequest
+    from dyn_service.graph.nodes.registry import Registry
+    from dyn_service.graph.report.charts import Card, Chart, Finding, Line, Mark, spans_of
     from dyn_service.support.parameter_descriptions import settable
 
-__all__ = ["MODULES", "Node", "NodeKind", "settable"]
+__all__ = [
+    "Card",
+    "Chart",
+    "Discovery",
+    "Finding",
+    "Line",
+    "Mark",
+    "MotionParameters",
+    "Node",
+    "NodeKind",
+    "NodeTelemetry",
+    "Panel",
+    "PlantChanges",
+    "PlantParameters",
+    "PlantTimeResponse",
+    "Recorder",
+    "Registry",
+    "Rows",
+    "Section",
+    "SetStateRequest",
+    "TelemetryStore",
+    "commander",
+    "controller_kind",
+    "make_plant",
+    "settable",
+    "spans_of",
+    "trajectory_maker",
+]
 
-MODULES = {
-    "server": "dyn_service.graph.nodes.server",
-    "plant": "dyn_service.graph.nodes.plant.node",
-    "controller": "dyn_service.graph.nodes.controllers.computed_torque",
-    "robot_state_publisher": "dyn_service.graph.nodes.robot_state_publisher",
-    "ros2_bridge": "dyn_service.graph.nodes.ros2_bridge",
-    "gravity_compensation": "dyn_service.graph.nodes.controllers.gravity_compensation",
-    "joint_impedance": "dyn_service.graph.nodes.controllers.joint_impedance",
-    "collision_stop": "dyn_service.graph.nodes.controllers.collision_stop",
-    "cartesian_impedance": "dyn_service.graph.nodes.controllers.cartesian_impedance",
-    "trajectory_following": "dyn_service.graph.nodes.controllers.trajectory_following",
-    "admittance": "dyn_service.graph.nodes.controllers.admittance",
-}
-"""The nodes of this package, each declared as `NODE` in its module. They are also entry points in pyproject.toml."""
-
-_HOMES = {
-    "Node": "dyn_service.graph.middleware.node",
-    "NodeKind": "dyn_service.graph.middleware.node_kind",
-    "settable": "dyn_service.support.parameter_descriptions",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dyn_service.graph' has no attribute '{name}'")
-    return getattr(importlib.import_module(home), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "dyn_service.graph.middleware.discovery": "Discovery",
+        "dyn_service.graph.middleware.node": "Node",
+        "dyn_service.graph.middleware.node_kind": "NodeKind Panel Section",
+        "dyn_service.graph.middleware.telemetry": "NodeTelemetry Recorder Rows TelemetryStore",
+        "dyn_service.graph.nodes.controllers.controller_kind": "commander controller_kind",
+        "dyn_service.graph.nodes.controllers.parameters": "MotionParameters trajectory_maker",
+        "dyn_service.graph.nodes.plant.factory": "PlantParameters make_plant",
+        "dyn_service.graph.nodes.plant.node": "PlantChanges",
+        "dyn_service.graph.nodes.plant.srvs": "PlantTimeResponse SetStateRequest",
+        "dyn_service.graph.nodes.registry": "Registry",
+        "dyn_service.graph.report.charts": "Card Chart Finding Line Mark spans_of",
+        "dyn_service.support.parameter_descriptions": "settable",
+    },
+)

@@ -47,13 +47,13 @@ _LOCALHOST = f"""<CycloneDDS><Domain id="any">{_COMPATIBLE}
 </Domain></CycloneDDS>"""
 
 
-def domain_number(given: int | None, environment: Mapping[str, str] = os.environ) -> int:
-    """Returns the domain: as given, else `$ROS_DOMAIN_ID`, else 0, as ROS 2 does."""
-    text = environment.get("ROS_DOMAIN_ID", "") if given is None else str(given)
+def domain_number(domain: int | None, environment: Mapping[str, str] = os.environ) -> int:
+    """Returns the domain: the argument, else `$ROS_DOMAIN_ID`, else 0, as ROS 2 does."""
+    text = environment.get("ROS_DOMAIN_ID", "") if domain is None else str(domain)
     number = text or "0"
     if not number.isascii() or not number.isdigit() or int(number) > MAX_DOMAIN:
-        where = "domain" if given is not None else "ROS_DOMAIN_ID"
-        raise InvalidArgumentError(f"{where} is {text!r}: expected a number from 0 to {MAX_DOMAIN}")
+        source = "domain" if domain is not None else "ROS_DOMAIN_ID"
+        raise InvalidArgumentError(f"{source} is {text!r}: expected a number from 0 to {MAX_DOMAIN}")
     return int(number)
 
 
@@ -66,29 +66,30 @@ class Participant:
 
     def __init__(self, domain: int, reach: Range = "localhost") -> None:
         try:
-            self._domain = _opened(domain, reach)
+            self._domain = _open_domain(domain, reach)
             self._participant = DomainParticipant(domain)
         except DDSException as error:
             raise UnavailableError(f"DDS domain {domain} cannot be opened: {error}") from None
 
     def writer(self, topic: str, kind: type[Message], *, latched: bool = False) -> Writer:
         """Returns a writer of messages of a type to a topic, such as `/joint_states`."""
-        made = dds_type(kind)
+        dds = dds_type(kind)
         qos = _qos(kind, latched=latched, reliable=True)
-        return Writer(made, DataWriter(self._participant, self._topic(topic, made, qos), qos=qos))
+        return Writer(dds, DataWriter(self._participant, self._topic(topic, dds, qos), qos=qos))
 
     def reader(self, topic: str, kind: type[Message], *, latched: bool = False) -> Reader:
         """Returns a reader of messages of a type from a topic. latched: also receives the last earlier message."""
-        made = dds_type(kind)
+        dds = dds_type(kind)
         qos = _qos(kind, latched=latched, reliable=latched)
-        return Reader(made, DataReader(self._participant, self._topic(topic, made, qos), qos=qos))
+        return Reader(dds, DataReader(self._participant, self._topic(topic, dds, qos), qos=qos))
 
     def close(self) -> None:
         """Leaves the domain."""
+        # Cyclone's objects end when they are collected; they have no method to close
         self._participant = self._domain = None
 
-    def _topic(self, name: str, made: DdsType, qos: Qos) -> Any:
-        return Topic(self._participant, dds_topic(name), made.idl, qos=qos)
+    def _topic(self, name: str, dds: DdsType, qos: Qos) -> Any:
+        return Topic(self._participant, dds_topic(name), dds.idl, qos=qos)
 
 
 class Writer:
@@ -116,7 +117,7 @@ class Reader:
 
 
 @lru_cache
-def _opened(domain: int, reach: Range) -> Domain | None:
+def _open_domain(domain: int, reach: Range) -> Domain | None:
     """Opens a domain with its settings; once per process."""
     if reach == "system":
         return None
@@ -144,20 +145,15 @@ _LONGEST = 247
 
 @dataclass(frozen=True)
 class DdsType:
-    """A message type on DDS. kind: the struct. idl: Cyclone's type. to_dds, from_dds: conversions between them."""
+    """A message type on DDS. idl: Cyclone's type. to_dds, from_dds: conversions between struct and idl."""
 
-    kind: type[Message]
     idl: type[IdlStruct]
     to_dds: Callable[[Message], IdlStruct]
     from_dds: Callable[[IdlStruct], Message]
 
 
 def dds_topic(name: str) -> str:
-    """Returns the topic's name on DDS: `rt/arm/joint_states` for `/arm/joint_states`.
-
-    Raises:
-        InvalidArgumentError: It is not a valid full name of a topic in ROS 2.
-    """
+    """Returns the name on DDS, `rt/arm/joint_states`; raises `InvalidArgumentError` if it is invalid in ROS 2."""
     if not _FULL_NAME.fullmatch(name) or len(name) > _LONGEST:
         raise InvalidArgumentError(
             f"topic {name!r} is not a valid ROS 2 name: expected parts of letters, digits and _, each after a / and "
@@ -171,37 +167,37 @@ def dds_type(kind: type[Message]) -> DdsType:
     """Returns the DDS type of a message struct."""
     package, _, name = ros_type(kind).split("/")
     fields = fields_of(kind)
-    made = make_idl_struct(f"{name}_", f"{package}.msg.dds_.{name}_", {each.name: _idl(each) for each in fields})
+    idl_type = make_idl_struct(f"{name}_", f"{package}.msg.dds_.{name}_", {field.name: _idl(field) for field in fields})
 
     def to_dds(message: Message) -> IdlStruct:
-        return made(**{name: give(getattr(message, name)) for name, give, _ in steps})
+        return idl_type(**{name: give(getattr(message, name)) for name, give, _ in steps})
 
     def from_dds(sample: IdlStruct) -> Message:
         return kind(**{name: take(getattr(sample, name)) for name, _, take in steps})
 
-    steps = [(each.name, *_steps(each)) for each in fields]
-    return DdsType(kind, made, to_dds, from_dds)
+    steps = [(field.name, *_steps(field)) for field in fields]
+    return DdsType(idl_type, to_dds, from_dds)
 
 
 def _idl(field: Field) -> Any:
     if isinstance(field.kind, str):
-        one = _SCALARS[field.kind] if field.kind in _SCALARS else getattr(idl, field.kind)
+        element = _SCALARS[field.kind] if field.kind in _SCALARS else getattr(idl, field.kind)
     else:
-        one = dds_type(field.kind).idl
+        element = dds_type(field.kind).idl
     if field.length is None:
-        return one
-    return idl.array[one, field.length] if field.length else idl.sequence[one]
+        return element
+    return idl.array[element, field.length] if field.length else idl.sequence[element]
 
 
 def _steps(field: Field) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Returns the conversions of a field's value to DDS and from it."""
     if isinstance(field.kind, str):
-        return (list, list) if field.length is not None else (_same, _same)
+        return (list, list) if field.length is not None else (_unchanged, _unchanged)
     inner = dds_type(field.kind)
     if field.length is None:
         return inner.to_dds, inner.from_dds
     return lambda items: list(map(inner.to_dds, items)), lambda items: list(map(inner.from_dds, items))
 
 
-def _same(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value

@@ -22,6 +22,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dyn_service.hil.bench import RobotCache, open_bench, run_for
     from dyn_service.hil.checks import Check
     from dyn_service.hil.faults import (
         Bias,
@@ -42,16 +43,41 @@ if TYPE_CHECKING:
     from dyn_service.hil.signals import Record
 
 __all__ = [
-    "Bias", "Check", "Delay", "Fault", "Jitter", "Killed", "Loss", "Noise", "NotANumber", "Record", "Reorder",
-    "Saturation", "Setup", "Stale", "Swapped", "WrongPayload",
-]  # fmt: skip
+    "Bias",
+    "Check",
+    "Delay",
+    "Fault",
+    "Jitter",
+    "Killed",
+    "Loss",
+    "Noise",
+    "NotANumber",
+    "Record",
+    "Reorder",
+    "RobotCache",
+    "Saturation",
+    "Setup",
+    "Stale",
+    "Swapped",
+    "WrongPayload",
+    "open_bench",
+    "run_for",
+]
 
 
-_HOMES = {"Check": "checks", "Record": "signals", "Setup": "setup"}
-"""Modules of what is no fault."""
+_HOMES = {
+    "Check": "checks",
+    "Record": "signals",
+    "RobotCache": "bench",
+    "Setup": "setup",
+    "open_bench": "bench",
+    "run_for": "bench",
+}
+"""Modules of names that are not faults."""
 
 
 def __getattr__(name: str) -> Any:
+    # without `support.lazy_names`: every run of pytest imports this package
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'faults')}"), name)

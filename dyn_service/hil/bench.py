@@ -47,20 +47,21 @@ class RobotCache:
         def plants() -> list[Robot]:
             return [Robot.from_file(file, root=p.root, joints=p.joints or None, mimic=p.mimic, loops=p.loops)]
 
-        [robot] = self._kept(("plant", _stamp(file, p.joints), p.root, p.mimic, p.loops), plants)
+        [robot] = self._cached(("plant", _stamp(file, p.joints), p.root, p.mimic, p.loops), plants)
         if settings is None:
             return robot, robot
         files = [find_robot(path) for path in settings.robots]
+        # with the time of the file, since a test may write a robot's file
         key = ("server", _stamp(*files, *settings.joints), settings.root, settings.mimic, settings.loops)
-        models = self._kept(key, lambda: open_robots(settings))
-        by_name = {one.name: one for one in models}
-        named = setup.controller_parameters().robot or only_robot(list(by_name))
-        if named not in by_name:
-            raise NotFoundError(f"the server has no robot {named!r}; it has {', '.join(by_name)}")
-        model = by_name[named]
+        models = self._cached(key, lambda: open_robots(settings))
+        by_name = {model.name: model for model in models}
+        robot_name = setup.controller_parameters().robot or only_robot(list(by_name))
+        if robot_name not in by_name:
+            raise NotFoundError(f"the server has no robot {robot_name!r}; it has {', '.join(by_name)}")
+        model = by_name[robot_name]
         return (robot, robot) if model.fingerprint == robot.fingerprint else (model, robot)
 
-    def _kept(self, key: Any, make: Callable[[], list[Robot]]) -> list[Robot]:
+    def _cached(self, key: Any, make: Callable[[], list[Robot]]) -> list[Robot]:
         if key not in self._robots:
             self._robots[key] = make()
         return self._robots[key]
@@ -138,10 +139,10 @@ class PlantHandle:
         check_faults([fault])
         if isinstance(fault, WrongPayload):
             raise InvalidArgumentError("WrongPayload acts from the start of a run: pass it to `run`")
-        if fault.until_s <= self._bench.now_s:
-            raise InvalidArgumentError(
-                f"{type(fault).__name__} must end later than now, {self._bench.now_s:g} s, found {fault.until_s:g} s"
-            )
+        now_s, end_s = self._bench.now_s, fault.until_s
+        if end_s <= now_s:
+            name = type(fault).__name__
+            raise InvalidArgumentError(f"{name} must end later than now, {now_s:g} s, found {end_s:g} s")
         self._bench.inject(fault)
 
     def push(self, link: str, force: Sequence[float], duration_s: float) -> None:
@@ -180,30 +181,36 @@ def open_bench(
     endpoints: Sequence[str] = (),
     wall_limit_s: float | None = None,
 ) -> Bench:
-    """A bench of this mode.
+    """Returns an open bench.
 
-    endpoints: Of a driver's topics, `NAME=ENDPOINT`, for hardware. wall_limit_s: wall time in which a run must end; by
-    default 30 s, and ten times the plant's time in addition.
+    mode: `lockstep`, `real_time` or `hardware`. endpoints: of a driver's topics, `NAME=ENDPOINT`, for hardware.
+    wall_limit_s: wall time in which a run must end; by default 30 s, and ten times the plant's time in addition.
+
+    Raises:
+        InvalidArgumentError: The mode, the setup, a fault or an endpoint is invalid, or they do not fit together.
+        DynError: The robot cannot be loaded, or a process does not start.
     """
     check_faults(faults)
-    where = _endpoints(mode, endpoints)
-    wrong = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
+    plant_topics = _endpoints(mode, endpoints)
+    payloads = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
     if mode == "lockstep":
-        with tempfile.TemporaryDirectory() as folder:  # for the names of sockets that are never opened
-            resolved = resolve(setup, Path(folder)).carrying(wrong)
-            model, robot = cache.of(resolved)
-            bench: Bench = Lockstep(resolved, model, robot, faults, seed)
+        # For the names of sockets that are never opened.
+        with tempfile.TemporaryDirectory() as folder:
+            resolved_setup = resolve(setup, Path(folder)).carrying(payloads)
+            model, robot = cache.of(resolved_setup)
+            bench: Bench = Lockstep(resolved_setup, model, robot, faults, seed)
             bench.wall_limit_s = wall_limit_s
             return bench
     from dyn_service.hil.real_time import CONTROLLER, RealTime
 
-    if wrong and mode == "hardware":
+    if payloads and mode == "hardware":
         raise InvalidArgumentError("WrongPayload: only a simulated plant can carry it, found --hil=hardware")
     runtime = Runtime()
     try:
-        resolved = resolve(setup, runtime.folder).over({}, CONTROLLER).carrying(wrong)
-        _check_mode(mode, resolved, where)
-        bench = RealTime(resolved, cache.of(resolved)[1], runtime, faults, seed, where)
+        resolved_setup = resolve(setup, runtime.folder).with_overrides({}, CONTROLLER).carrying(payloads)
+        _check_mode(mode, resolved_setup, plant_topics)
+        bench = RealTime(resolved_setup, cache.of(resolved_setup)[1], runtime, faults, seed, plant_topics)
+    # also Ctrl-C, which would leave processes and sockets behind
     except BaseException:
         runtime.close()
         raise
@@ -211,21 +218,20 @@ def open_bench(
     return bench
 
 
-def _endpoints(mode: str, given: Sequence[str]) -> dict[str, str]:
+def _endpoints(mode: str, arguments: Sequence[str]) -> dict[str, str]:
     """The plant's topics where they are elsewhere."""
-    found = dict(one.partition("=")[::2] for one in given)
-    names = ("plant_state", "joint_commands")
-    if found and (mode != "hardware" or sorted(found) != sorted(names) or not all("://" in x for x in found.values())):
-        raise InvalidArgumentError(
-            f"--hil-endpoint: found {', '.join(given)}; expected, with --hil=hardware, plant_state=tcp://.. and "
-            "joint_commands=tcp://.."
-        )
-    return found
+    topics = dict(argument.partition("=")[::2] for argument in arguments)
+    is_valid = {*topics} == {"plant_state", "joint_commands"} and all("://" in x for x in topics.values())
+    if topics and (mode != "hardware" or not is_valid):
+        form = "with --hil=hardware, plant_state=tcp://.. and joint_commands=tcp://.."
+        raise InvalidArgumentError(f"--hil-endpoint: found {', '.join(arguments)}; expected, {form}")
+    return topics
 
 
 def _check_mode(mode: str, setup: ResolvedSetup, endpoints: Mapping[str, str]) -> None:
     p = setup.plant_parameters()
-    if mode == "real_time" and p.clock == "lockstep":  # the plant's time would wait for delayed messages
+    # A plant in lockstep would wait for messages that a fault delays, which then are not late.
+    if mode == "real_time" and p.clock == "lockstep":
         raise InvalidArgumentError(
             "--hil=real_time needs a plant paced by wall time, found clock: lockstep; pass the launch file "
             'arguments={"clock": "real_time"}, or the plant plant={"clock": "real_time"}'
@@ -244,7 +250,12 @@ def robot_of(setup: Setup, cache: RobotCache) -> Robot:
 
 
 def run_for(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence[Fault]) -> Run:
-    """Runs a bench for some seconds of the plant's time, and closes it."""
+    """Runs a bench for some seconds of the plant's time, closes it, and returns the run.
+
+    Raises:
+        InvalidArgumentError: A fault begins after the run.
+        DynError: The run failed, or did not end within the wall limit.
+    """
     try:
         check_faults(faults, seconds)
         bench.run_until(bench.now_s + seconds)
@@ -254,20 +265,20 @@ def run_for(bench: Bench, seconds: float, mode: str, seed: int, faults: Sequence
     return Run(record, Check(record), bench.ended, bench.log, mode, seed, tuple(faults))
 
 
-def merged(base: Setup, more: Mapping[str, Any]) -> Setup:
+def merged(base: Setup, overrides: Mapping[str, Any]) -> Setup:
     """Returns the setup with a test's marker merged in: `launch` replaces the launch file, the others are merged."""
-    over = dict(more)
-    for name, value in over.items():
+    parameters = dict(overrides)
+    for name, value in parameters.items():
         if name in PARTS and name != "launch" and not isinstance(value, Mapping):
             raise InvalidArgumentError(f"marker hil: {name} is {value!r}: expected a map of names and values")
         if name not in PARTS:
-            near = did_you_mean(name, PARTS)
-            raise InvalidArgumentError(f"marker hil: unknown part {name!r}: expected {', '.join(PARTS)}{near}")
+            hint = did_you_mean(name, PARTS)
+            raise InvalidArgumentError(f"marker hil: unknown part {name!r}: expected {', '.join(PARTS)}{hint}")
     return Setup(
-        str(over.pop("launch", base.launch)),
-        {**base.arguments, **over.pop("arguments", {})},
-        {**base.plant, **over.pop("plant", {})},
-        {**base.controller, **over.pop("controller", {})},
+        str(parameters.pop("launch", base.launch)),
+        {**base.arguments, **parameters.pop("arguments", {})},
+        {**base.plant, **parameters.pop("plant", {})},
+        {**base.controller, **parameters.pop("controller", {})},
         base.folder,
     )
 

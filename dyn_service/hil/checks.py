@@ -29,6 +29,7 @@ from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import PlantBounds, format_number, share_under_command, sized, sized_beside
 from dyn_service.hil.signals import COMMANDED, Array, Change, Record, Signal
+from dyn_service.support.suggestions import listing
 
 ROUNDING = 1e-9
 """rad | m: a joint within this distance of a position has reached it."""
@@ -42,9 +43,7 @@ class Check:
     """
 
     def __init__(self, record: Record, notes: Notes | None = None, share: float = 1.0) -> None:
-        """notes: where verdicts are recorded, shared with other checks; by default a new `Notes`. share: as in
-        `covering`.
-        """
+        """notes: where verdicts are recorded, shared with other checks; None: new `Notes`. share: as in `covering`."""
         self.record = record
         self.notes = Notes() if notes is None else notes
         self.notes.record = record
@@ -88,8 +87,8 @@ class Check:
         """Returns the difference from the position to the reference, rad | m, by default from when the plant was first
         under command. If the plant stops, there is no tracking error, and an assertion on it fails.
         """
-        begin = self.record.begun_s if from_s is None else from_s
-        signals = [one.between(begin, until_s) for one in self._signals("error", joint)]
+        begin_s = self.record.begun_s if from_s is None else from_s
+        signals = [signal.between(begin_s, until_s) for signal in self._signals("error", joint)]
         return OverTime(self._judge(from_s or 0.0, until_s), "tracking error", signals, why_not=self._mode_words)
 
     def position(self, joint: str | None = None, *, from_s: float = 0.0, until_s: float = math.inf) -> OverTime:
@@ -115,22 +114,24 @@ class Check:
         """
         kinds = [kind for kind in self.record.groups if kind.startswith(COMMANDED)]
         if len(kinds) != 1:
-            found = " and ".join(kind.removeprefix(COMMANDED) for kind in kinds) or "nothing"
-            raise InvalidArgumentError(f"commanded: expected one of effort, position and velocity, found {found}")
+            interfaces = " and ".join(kind.removeprefix(COMMANDED) for kind in kinds) or "nothing"
+            raise InvalidArgumentError(f"commanded: expected one of effort, position and velocity, found {interfaces}")
         return self._bounded(kinds[0], joint, self.record.begun_s if from_s is None else from_s, until_s)
 
     def power(self, joint: str | None = None, *, total: bool = False) -> OverTime:
         """Returns the power of the joints' efforts, tau v, in W; `total`: one signal, of all together."""
         powers = self._powers(joint)
         if total:
-            powers = [Signal("", "W", powers[0].t, np.sum([one.values for one in powers], axis=0))]
+            powers = [Signal("", "W", powers[0].t, np.sum([power.values for power in powers], axis=0))]
         return OverTime(self._judge(), "power", powers)
 
     def energy(self, joint: str | None = None) -> Numbers:
         """Returns the integral of |tau v| over the run, in J: the energy of motors without recuperation."""
         powers = self._powers(joint)
-        totals = [float(np.trapezoid(np.abs(one.values), one.t)) if len(one.t) > 1 else math.nan for one in powers]
-        values = [Value(one.name, total, "J") for one, total in zip(powers, totals, strict=True)]
+        values = []
+        for power in powers:
+            total = float(np.trapezoid(np.abs(power.values), power.t)) if len(power.t) > 1 else math.nan
+            values.append(Value(power.name, total, "J"))
         return Numbers(self._judge(), "energy", values, powers, "power")
 
     def settling(
@@ -143,17 +144,18 @@ class Check:
         """
         values = []
         signals = self.record.signals("error" if to is None else "position", joint)
-        for signal in (one.between(from_s, math.inf) for one in signals):
-            off = np.abs(signal.values if to is None else signal.values - to)
-            outside = np.flatnonzero(~(off <= band))  # what is no number is outside
-            if not len(off):
+        for signal in (signal.between(from_s, math.inf) for signal in signals):
+            deviation = np.abs(signal.values if to is None else signal.values - to)
+            # Negated, so that a NaN is outside the band.
+            off_band = np.flatnonzero(~(deviation <= band))
+            if not len(deviation):
                 values.append(Value(signal.name, math.nan, "s", "nothing was recorded"))
-            elif len(off) - 1 in outside:
-                detail = f"{sized(off[-1], signal.unit)} off at the end, the band is {format_number(band)}"
+            elif len(deviation) - 1 in off_band:
+                detail = f"{sized(deviation[-1], signal.unit)} off at the end, the band is {format_number(band)}"
                 values.append(Value(signal.name, math.inf, "s", detail))
             else:
-                settled = float(signal.t[outside[-1] + 1]) - from_s if len(outside) else 0.0
-                values.append(Value(signal.name, settled, "s"))
+                settling_s = float(signal.t[off_band[-1] + 1]) - from_s if len(off_band) else 0.0
+                values.append(Value(signal.name, settling_s, "s"))
         return Numbers(self._judge(from_s), "settling time", values, signals, "error" if to is None else "position")
 
     def overshoot(self, joint: str, *, to: float | None = None, from_s: float = 0.0) -> Numbers:
@@ -167,18 +169,19 @@ class Check:
             return Numbers(self._judge(from_s), "overshoot", [])
         target = self.record.signal("reference", joint).values[-1] if to is None else to
         way = target - signal.values[0]
-        off = signal.values - target
-        beyond = np.abs(off) if abs(way) <= ROUNDING else math.copysign(1.0, way) * off
-        most = int(np.argmax(beyond))  # a NaN counts as largest
-        value = math.nan if math.isnan(target) else float(np.maximum(beyond[most], 0.0))
-        detail = f"at {signal.t[most]:.4g} s, beyond {format_number(float(target))}"
-        return Numbers(
-            self._judge(from_s), "overshoot", [Value(joint, value, signal.unit, detail)], [signal], "position"
-        )
+        deviation = signal.values - target
+        excess = np.abs(deviation) if abs(way) <= ROUNDING else math.copysign(1.0, way) * deviation
+        # NaN counts as largest, so that a position that is no number fails.
+        peak = int(np.argmax(excess))
+        value = math.nan if math.isnan(target) else float(np.maximum(excess[peak], 0.0))
+        detail = f"at {signal.t[peak]:.4g} s, beyond {format_number(float(target))}"
+        values = [Value(joint, value, signal.unit, detail)]
+        return Numbers(self._judge(from_s), "overshoot", values, [signal], "position")
 
     def delay(self) -> OverTime:
         """From the state that a command answers to its effect, s; one value per command that was taken."""
-        return OverTime(self._judge(), "delay of a command", [_unnamed(self.record.answers)])
+        answers = replace(self.record.answers, name="")
+        return OverTime(self._judge(), "delay of a command", [answers])
 
     def jitter(self) -> OverTime:
         """How much the time between two commands that took effect differs from the controller's period, s."""
@@ -195,11 +198,12 @@ class Check:
         limit = self.record.deadline_s if deadline_s is None else deadline_s
         if not 0.0 < limit < math.inf:
             raise InvalidArgumentError(f"deadline_s is {limit:g}: expected a positive, finite number of seconds")
-        answers = self.record.answers
+        answers = replace(self.record.answers, name="")
         if not len(answers.t):
             return Numbers(self._judge(), "missed deadlines", [])
-        late = answers.values > limit + 1e-9  # times are sums of steps: their rounding is no delay
-        gaps, t = self._gaps(answered=True)
+        # Times are sums of steps: their rounding is no delay.
+        late = answers.values > limit + 1e-9
+        gaps, t = self._gaps(between_states=True)
         # from one answered state to the next, whatever either answer took; a state may come half a period late
         skipped = np.maximum(np.ceil(gaps / self.record.control_s - 0.5 - 1e-6) - 1.0, 0.0)
         count = float(np.count_nonzero(late) + skipped.sum())
@@ -208,7 +212,7 @@ class Check:
         if late.any():
             detail += f", the latest took {sized(float(answers.values.max()), 's')}"
         value = math.nan if np.isnan(answers.values).any() else count
-        return Numbers(self._judge(), "missed deadlines", [Value("", value, "", detail)], [_unnamed(answers)], "delay")
+        return Numbers(self._judge(), "missed deadlines", [Value("", value, "", detail)], [answers], "delay")
 
     def safe_stop(self, after_s: float, *, at_rest: float = AT_REST) -> Numbers:
         """The time from `after_s` until the plant is stopped and every joint stands still, to the end of the run.
@@ -217,7 +221,7 @@ class Check:
         what happened then. Until `after_s` the plant must be under command. at_rest: rad/s | m/s, what counts as
         standing.
         """
-        speeds = [one.between(after_s, math.inf) for one in self.record.signals("velocity")]
+        speeds = [velocity.between(after_s, math.inf) for velocity in self.record.signals("velocity")]
         values = []
         if len(speeds[0].t):
             values = [Value("", *self._time_to_stop(speeds, after_s, at_rest))]
@@ -226,15 +230,15 @@ class Check:
     def _time_to_stop(self, speeds: Sequence[Signal], after_s: float, at_rest: float) -> tuple[float, str, str]:
         t, earlier = speeds[0].t, self.record.t < after_s
         if earlier.any() and self.record.under(STOPPED)[earlier][-1]:
-            words = self.record.at(float(self.record.t[earlier][-1])).words
-            return math.nan, "s", f"the plant had stopped before: {words}"
-        still = np.all([np.abs(one.values) <= at_rest for one in speeds], axis=0)
-        safe = still & self.record.under(STOPPED)[~earlier]
+            stop_words = self.record.at(float(self.record.t[earlier][-1])).words
+            return math.nan, "s", f"the plant had stopped before: {stop_words}"
+        at_standstill = np.all([np.abs(velocity.values) <= at_rest for velocity in speeds], axis=0)
+        safe = at_standstill & self.record.under(STOPPED)[~earlier]
         if safe[-1]:
             first = len(safe) - int(np.argmin(safe[::-1])) if not safe.all() else 0
             return float(t[first]) - after_s, "s", self.record.at(float(t[first])).words
         detail = f"at the end the plant is {self.record.at(float(t[-1])).words}"
-        moving = [one for one in speeds if not abs(one.values[-1]) <= at_rest]
+        moving = [velocity for velocity in speeds if not abs(velocity.values[-1]) <= at_rest]
         if moving:
             detail += f" and {moving[0].name} moves at {sized(float(moving[0].values[-1]), moving[0].unit)}"
         return math.inf, "s", detail
@@ -243,10 +247,10 @@ class Check:
         """Number of safe stops."""
         if not len(self.record.t):
             return Numbers(self._judge(), "safe stops", [])
-        found = [change for change in self.record.changes if change.mode == STOPPED]
-        detail = ", ".join(f"{change.cause} at {change.t:.4g} s" for change in found[:_LISTED])
-        detail += ", .." if len(found) > _LISTED else ""
-        return Numbers(self._judge(), "safe stops", [Value("", float(len(found)), "", detail)])
+        stops = [change for change in self.record.changes if change.mode == STOPPED]
+        detail = ", ".join(f"{change.cause} at {change.t:.4g} s" for change in stops[:_MAX_LISTED])
+        detail += ", .." if len(stops) > _MAX_LISTED else ""
+        return Numbers(self._judge(), "safe stops", [Value("", float(len(stops)), "", detail)])
 
     def under_command(self) -> Numbers:
         """The share of the run, from 0 to 1, in which the plant was under command."""
@@ -262,10 +266,11 @@ class Check:
         bounds, record = bounds or PlantBounds(), self.record
         self.covering(0.0).stops().at_most(bounds.safe_stops)
         share = share_under_command(*(int(np.count_nonzero(record.under(mode))) for mode in (ACTIVE, STOPPED)))
-        asked = Numbers(self._judge(stopped=True), "share under command, while not released", [Value("", share, "")])
-        asked.at_least(bounds.under_command)
+        measure = Numbers(self._judge(stopped=True), "share under command, while not released", [Value("", share, "")])
+        measure.at_least(bounds.under_command)
         names, values = record.groups["reference"].names, record.groups["reference"].values[record.under(ACTIVE)]
-        for error in record.signals("error"):  # a quaternion has other entries: those go any way
+        # A quaternion has other entries than its error: those count as going any way.
+        for error in record.signals("error"):
             ways = values[:, [names.index(error.name)] if error.name in names else []]
             way = float(np.ptp(ways)) if ways.size and np.isfinite(ways).all() else math.inf
             limit = float(bounds.errors(error.unit == "rad", np.array(way)))
@@ -273,9 +278,9 @@ class Check:
 
     def count(self, name: str) -> Numbers:
         """A counter of the plant or the controller, such as `refused`; an unknown name does not pass."""
-        known = self.record.counts
-        value = float(known[name]) if name in known else math.nan
-        detail = "" if name in known else f"counted are {', '.join(known) or 'none'}"
+        counts = self.record.counts
+        value = float(counts[name]) if name in counts else math.nan
+        detail = "" if name in counts else f"counted are {', '.join(counts) or 'none'}"
         return Numbers(self._judge(), f"count of {name}", [Value("", value, "", detail)])
 
     def frozen(self, joint: str | None = None) -> Numbers:
@@ -289,22 +294,17 @@ class Check:
         for signal in signals:
             reference = self.record.signal("reference", signal.name).values
             values.append(_frozen(signal, reference))
-        return Numbers(
-            self._judge(),
-            "way of the reference while the encoder stood still",
-            values,
-            signals,
-            f"{kind} position".removeprefix("position "),
-        )
+        curve = "position" if kind == "position" else "measured position"
+        return Numbers(self._judge(), "way of the reference while the encoder stood still", values, signals, curve)
 
     def _bounded(self, kind: str, joint: str | None, from_s: float, until_s: float) -> OverTime:
-        signals = [one.between(from_s, until_s) for one in self._signals(kind, joint)]
+        signals = [signal.between(from_s, until_s) for signal in self._signals(kind, joint)]
         names, bounds = self.record.groups[kind].names, self.record.bounds
-        what = kind.removeprefix(COMMANDED)
-        if what == "position":
+        quantity = kind.removeprefix(COMMANDED)
+        if quantity == "position":
             lower, upper = bounds.lower, bounds.upper
         else:
-            upper = bounds.velocity if what == "velocity" else bounds.effort
+            upper = bounds.velocity if quantity == "velocity" else bounds.effort
             lower = -upper
         limits = [(float(lower[k]), float(upper[k])) for k in (names.index(signal.name) for signal in signals)]
         why_not = self._mode_words if kind.startswith(COMMANDED) else None
@@ -316,24 +316,24 @@ class Check:
         pairs = zip(speeds, efforts, strict=True)
         return [Signal(v.name, "W", v.t, v.values * tau.values) for v, tau in pairs]
 
-    def _gaps(self, *, answered: bool = False) -> tuple[Array, Array]:
-        """Times between commands that took effect while the plant stayed armed, and when each ended. A plant that is
-        still armed at the end, but got nothing any more, has a last gap.
+    def _gaps(self, *, between_states: bool = False) -> tuple[Array, Array]:
+        """Times between commands that took effect while the plant stayed armed, and when each ended.
 
-        answered: between the states that they answered instead.
+        between_states: between the states that they answered instead.
         """
         gaps: list[float] = []
         ends: list[float] = []
-        for begin, until in self.record.running if len(self.record.t) else ():
-            answers = self.record.answers.between(begin, until)
-            at = answers.t - answers.values if answered else answers.t
-            end = min(until, float(self.record.t[-1]))
-            when = answers.t
-            silent_s = end - when[-1] if len(when) else 0.0
+        for begin, end_of_span in self.record.running if len(self.record.t) else ():
+            answers = self.record.answers.between(begin, end_of_span)
+            times = answers.t - answers.values if between_states else answers.t
+            last_s = min(end_of_span, float(self.record.t[-1]))
+            arrivals = answers.t
+            silent_s = last_s - arrivals[-1] if len(arrivals) else 0.0
+            # A plant that is still armed at the end, but got nothing any more, has a last gap.
             if silent_s > self.record.control_s:
-                at, when = np.append(at, at[-1] + silent_s), np.append(when, end)
-            gaps += np.diff(at).tolist()
-            ends += when[1:].tolist()
+                times, arrivals = np.append(times, times[-1] + silent_s), np.append(arrivals, last_s)
+            gaps += np.diff(times).tolist()
+            ends += arrivals[1:].tolist()
         return np.array(gaps), np.array(ends)
 
     def _mode_words(self, t: float) -> str:
@@ -341,30 +341,27 @@ class Check:
         return "" if change.mode in RUNNING else f": the plant is {change.words}"
 
 
-def _unnamed(signal: Signal) -> Signal:
-    return Signal("", signal.unit, signal.t, signal.values)
-
-
 def _frozen(signal: Signal, reference: Array) -> Value:
     """The longest way of the reference in a stretch of equal values; where there is no reference none counts."""
     if not len(signal.t) or not np.isfinite(signal.values).all():
         return Value(signal.name, math.nan, signal.unit, "not all positions are numbers")
+    # by the reference's way, because the tracking error shows a frozen encoder later, and for other joints
     steps = np.abs(np.diff(reference))
-    known = np.isfinite(steps)
-    if not known.any():
+    is_known = np.isfinite(steps)
+    if not is_known.any():
         return Value(signal.name, math.nan, signal.unit, "there was no reference")
-    stands = known & (np.diff(signal.values) == 0.0)
-    way = np.cumsum(np.where(stands, steps, 0.0))
-    way = way - np.maximum.accumulate(np.where(stands, 0.0, way))  # since it last changed
+    is_frozen = is_known & (np.diff(signal.values) == 0.0)
+    way = np.cumsum(np.where(is_frozen, steps, 0.0))
+    way = way - np.maximum.accumulate(np.where(is_frozen, 0.0, way))  # since it last changed
     worst = int(np.argmax(way))
-    first = worst + 1 - int(np.argmin(stands[worst::-1])) if not stands[: worst + 1].all() else 0
+    first = worst + 1 - int(np.argmin(is_frozen[worst::-1])) if not is_frozen[: worst + 1].all() else 0
     detail = f"from {signal.t[first]:.4g} s to {signal.t[worst + 1]:.4g} s" if way[worst] > 0.0 else ""
     return Value(signal.name, float(way[worst]), signal.unit, detail)
 
 
-_LISTED = 5
+_MAX_LISTED = 5
 """Stops that are listed in a message."""
-_NAMED = 3
+_MAX_NAMED = 3
 """Failing joints named in a message, in addition to the worst."""
 
 
@@ -390,7 +387,7 @@ class Verdict:
 
 
 class _Band(NamedTuple):
-    """What is allowed of a signal: lower <= value <= upper; `strictly` without the ends. words: as one would say it."""
+    """What is allowed of a signal: lower <= value <= upper; `strictly` without the ends. words: the band as text."""
 
     lower: float
     upper: float
@@ -399,6 +396,7 @@ class _Band(NamedTuple):
 
     def holds(self, values: Array) -> NDArray[np.bool_]:
         """Whether each value is within the band; False for NaN and infinite values."""
+        # no number fails, since a plant that stopped has no tracking error
         finite = np.isfinite(values)
         if self.strictly:
             return finite & (values > self.lower) & (values < self.upper)
@@ -432,7 +430,7 @@ class Notes:
         """Changes of the plant's mode."""
         return () if self.record is None else self.record.changes
 
-    def completed(self, verdict: Verdict) -> Verdict:
+    def complete(self, verdict: Verdict) -> Verdict:
         """Returns the verdict to record."""
         return verdict
 
@@ -440,19 +438,17 @@ class Notes:
 class _Judge(Notes):
     """How much of the time an assertion judges: s under command of the s that it is about, from `from_s` to `until_s`.
 
-    share: how much of it is asked. stopped: whether time without command counts as well. enough: whether the plant was
+    share: how much of it is asked. idle: whether time without command counts as well. enough: whether the plant was
     under command for that share.
     """
 
     record: Record
 
-    def __init__(
-        self, notes: Notes, record: Record, share: float, from_s: float, until_s: float, stopped: bool
-    ) -> None:
+    def __init__(self, notes: Notes, record: Record, share: float, from_s: float, until_s: float, idle: bool) -> None:
         self.verdicts, self.unjudged, self.record = notes.verdicts, notes.unjudged, record
         self._notes = notes
         t, self._begun_s = record.t, record.begun_s
-        self._from_s = from_s if from_s > 0.0 or stopped or math.isinf(self._begun_s) else self._begun_s
+        self._from_s = from_s if from_s > 0.0 or idle or math.isinf(self._begun_s) else self._begun_s
         step_s = float(np.median(np.diff(t))) if len(t) > 1 else record.control_s
         self._last_s = float(t[-1]) + step_s if len(t) else 0.0
         end_s = self._last_s if math.isnan(record.asked_s) else record.asked_s
@@ -460,9 +456,10 @@ class _Judge(Notes):
             end_s = min(end_s, record.ends[0].t)
         self._until_s = min(until_s, end_s)
         self.asked_s = max(0.0, self._until_s - self._from_s)
-        spans = [(0.0, math.inf)] if stopped else record.running if math.isfinite(self._begun_s) else []
+        spans = [(0.0, math.inf)] if idle else record.running if math.isfinite(self._begun_s) else []
         parts = [min(end, self._until_s, self._last_s) - max(begin, self._from_s) for begin, end in spans]
         self.covered_s = sum(part for part in parts if part > 0.0)
+        # Less a period and a step, by which the spans of command and of states may differ from the time asked.
         self.enough = self.covered_s >= share * self.asked_s - record.control_s - step_s
 
     def _words(self, sentence: str) -> str:
@@ -481,17 +478,17 @@ class _Judge(Notes):
                 return f"{text} only" if change.words in sentence else f"{text} only: {gap}"
         return f"{text} only: {gap}"
 
-    def completed(self, verdict: Verdict) -> Verdict:
+    def complete(self, verdict: Verdict) -> Verdict:
         """Returns the verdict with the time that was judged; if it failed, or has to fail, also with the cause."""
-        ended, parts = self._notes.ended, [self._words(verdict.sentence)]
-        passed = verdict.passed and self.enough and not ended
-        if not passed:
-            parts += _causes(self.record, f"{verdict.sentence}{parts}", ended)
-        if verdict.passed and not self.enough and not ended:
+        ended_nodes, parts = self._notes.ended, [self._words(verdict.sentence)]
+        is_passed = verdict.passed and self.enough and not ended_nodes
+        if not is_passed:
+            parts += _causes(self.record, f"{verdict.sentence}{parts}", ended_nodes)
+        if verdict.passed and not self.enough and not ended_nodes:
             parts.append("ask for less with `until_s`, or with `covering` of `check`")
-        separator = "; " if passed or not verdict.passed else ": "
+        separator = "; " if is_passed or not verdict.passed else ": "
         start = verdict.sentence if separator == "; " else verdict.what
-        return replace(verdict, passed=passed, sentence=f"{start}{separator}{'; '.join(parts)}")
+        return replace(verdict, passed=is_passed, sentence=f"{start}{separator}{'; '.join(parts)}")
 
 
 _AGAINST = -0.5
@@ -505,12 +502,12 @@ wrong sign gives no swings, and the error of a stable loop on a periodic referen
 """
 
 
-def _causes(record: Record, sentence: str, ended: Sequence[str]) -> list[str]:
-    """Returns the causes that the sentence does not contain yet. ended: nodes that ended by themselves."""
+def _causes(record: Record, sentence: str, ended_nodes: Sequence[str]) -> list[str]:
+    """Returns the causes that the sentence does not contain yet. ended_nodes: nodes that ended by themselves."""
     first = next((change for change in record.changes if change.mode == STOPPED), None)
     stopped = [] if first is None or first.reason in sentence else [f"at {first.t:.4g} s the plant is {first.words}"]
     warnings = [text for _, text in record.notes if "WARNING" in text and STOPPED not in text]
-    return [*ended, *stopped, *dict.fromkeys(warnings), *(_hints(record, first) if first else [])]
+    return [*ended_nodes, *stopped, *dict.fromkeys(warnings), *(_hints(record, first) if first else [])]
 
 
 def _hints(record: Record, stop: Change) -> list[str]:
@@ -521,29 +518,27 @@ def _hints(record: Record, stop: Change) -> list[str]:
     loop, or, if the damping is in the right unit, more slowly and ever wider.
     """
     for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
-        e, tau = np.diff(error.values), np.diff(effort.values)
+        name, e, tau = error.name, np.diff(error.values), np.diff(effort.values)
         finite = np.isfinite(e) & np.isfinite(tau)
         e, tau = e[finite], tau[finite]
-        if not stop.reason.startswith(f"{error.name} ") or len(e) < 2:
+        if not stop.reason.startswith(f"{name} ") or len(e) < 2:
             continue
         if np.mean(np.diff(np.sign(tau)) != 0.0) > _CHATTER:
-            return [
-                f"hint: the effort of {error.name} changes its direction all the time: a unit, or a gain too large?"
-            ]
+            return [f"hint: the effort of {name} changes its direction all the time: a unit, or a gain too large?"]
         if e @ tau < _AGAINST * np.linalg.norm(e) * np.linalg.norm(tau):
-            return [f"hint: the effort of {error.name} grows against its error: a wrong sign, or order of joints?"]
+            return [f"hint: the effort of {name} grows against its error: a wrong sign, or order of joints?"]
         values = error.values[np.isfinite(error.values) & (error.t < stop.t)]
         swings, third = np.count_nonzero(np.diff(np.sign(values))), len(values) // 3
         if swings >= _SWINGS and np.abs(values[-third:]).max() > _WIDER * np.abs(values[:third]).max():
-            return [f"hint: the error of {error.name} swings ever wider: a unit (degrees?), or a gain too large?"]
+            return [f"hint: the error of {name} swings ever wider: a unit (degrees?), or a gain too large?"]
     return []
 
 
 class _Measure:
-    """Base of all measures. notes: where verdicts are recorded; what: the quantity."""
+    """Base of all measures. notes: where verdicts are recorded. quantity: the name of what is measured."""
 
-    def __init__(self, notes: Notes, what: str, shown: str = "") -> None:
-        self._notes, self.what, self.shown = notes, what, shown or what
+    def __init__(self, notes: Notes, quantity: str, curve: str = "") -> None:
+        self._notes, self.quantity, self.curve = notes, quantity, curve or quantity
         notes.unjudged.append(self)
 
     def below(self, limit: float) -> None:
@@ -559,21 +554,21 @@ class _Measure:
     def _hold(self, band: _Band) -> None:
         raise NotImplementedError
 
-    def _used(self) -> None:
+    def _mark_judged(self) -> None:
         if self in self._notes.unjudged:
             self._notes.unjudged.remove(self)
 
-    def _judged(self, verdict: Verdict) -> None:
+    def _record_verdict(self, verdict: Verdict) -> None:
         __tracebackhide__ = True
-        self._used()
-        verdict = self._notes.completed(replace(verdict, shown=self.shown))
+        self._mark_judged()
+        verdict = self._notes.complete(replace(verdict, shown=self.curve))
         self._notes.verdicts.append(verdict)
         if not verdict.passed:
             raise AssertionError(verdict.sentence)
 
-    def _nothing(self, why: str) -> None:
+    def _fail(self, why: str) -> None:
         __tracebackhide__ = True
-        self._judged(Verdict(self.what, "", math.nan, "", "", False, f"{self.what}: {why}"))
+        self._record_verdict(Verdict(self.quantity, "", math.nan, "", "", False, f"{self.quantity}: {why}"))
 
 
 class OverTime(_Measure):
@@ -584,7 +579,7 @@ class OverTime(_Measure):
     def __init__(
         self,
         notes: Notes,
-        what: str,
+        quantity: str,
         signals: Sequence[Signal],
         *,
         size: bool = True,
@@ -594,14 +589,14 @@ class OverTime(_Measure):
         """size: whether values are judged by their magnitude. limits: of each signal, what the robot's file allows.
         why_not: says of a time why there is no number.
         """
-        super().__init__(notes, what)
+        super().__init__(notes, quantity)
         self._signals = tuple(signals)
         self._size, self._limits, self._why_not = size, limits, why_not
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """The signals, for assertions that have no method here."""
-        self._used()
+        self._mark_judged()
         return self._signals
 
     def within_limits(self, margin: float = 0.0, *, share: float = 1.0) -> None:
@@ -612,8 +607,9 @@ class OverTime(_Measure):
         """
         __tracebackhide__ = True
         if not self._limits:
-            raise InvalidArgumentError(f"the robot's file has no limits of {self.what}: say `below` or `at_most`")
-        self._used()  # judged with its sign, by another
+            raise InvalidArgumentError(f"the robot's file has no limits of {self.quantity}: say `below` or `at_most`")
+        # A copy below is judged, with the signs of its values.
+        self._mark_judged()
         bands = []
         for lower, upper in self._limits:
             middle = 0.5 * (lower + upper) if math.isfinite(lower) and math.isfinite(upper) else 0.0
@@ -621,34 +617,32 @@ class OverTime(_Measure):
             bands.append(_Band(low, high, f"{format_number(low)} to {format_number(high)}"))
         limited = [k for k, band in enumerate(bands) if math.isfinite(band.lower) or math.isfinite(band.upper)]
         if not limited:
-            self._nothing(f"{', '.join(one.name for one in self._signals)}: no limit in the robot's file to judge by")
-        signed = OverTime(
-            self._notes, self.what, [self._signals[k] for k in limited], size=False, why_not=self._why_not
-        )
+            self._fail(f"{', '.join(signal.name for signal in self._signals)}: no limit in the robot's file")
+        signals = [self._signals[k] for k in limited]
+        signed = OverTime(self._notes, self.quantity, signals, size=False, why_not=self._why_not)
         signed._hold_each([bands[k] for k in limited])
 
     @property
     def rms(self) -> Numbers:
         """The root of the mean square over time, of each signal."""
-        return self._folded("rms", lambda x: math.sqrt(float(np.mean(x * x))))
+        return self._reduce("rms", lambda x: math.sqrt(float(np.mean(x * x))))
 
     def percentile(self, q: float) -> Numbers:
         """The percentile q (0 to 100) over time, of each signal's magnitude."""
         if not 0.0 <= q <= 100.0:
             raise InvalidArgumentError(f"percentile({q:g}): expected 0 to 100")
-        return self._folded(f"p{q:g}", lambda x: float(np.percentile(np.abs(x), q)))
+        return self._reduce(f"p{q:g}", lambda x: float(np.percentile(np.abs(x), q)))
 
     @property
     def rate(self) -> OverTime:
         """The rate of change of each signal."""
-        self._used()
-        return OverTime(self._notes, f"rate of {self.what}", [one.rate() for one in self._signals])
+        self._mark_judged()
+        return OverTime(self._notes, f"rate of {self.quantity}", [signal.rate() for signal in self._signals])
 
-    def _folded(self, how: str, fold: Callable[[Array], float]) -> Numbers:
-        self._used()
-        return Numbers(
-            self._notes, f"{how} of {self.what}", [self._number(one, fold) for one in self._signals], self._signals
-        )
+    def _reduce(self, name: str, fold: Callable[[Array], float]) -> Numbers:
+        self._mark_judged()
+        values = [self._number(signal, fold) for signal in self._signals]
+        return Numbers(self._notes, f"{name} of {self.quantity}", values, self._signals)
 
     def _number(self, signal: Signal, fold: Callable[[Array], float]) -> Value:
         if not len(signal.t):
@@ -666,53 +660,54 @@ class OverTime(_Measure):
 
     def _hold_each(self, bands: Sequence[_Band]) -> None:
         __tracebackhide__ = True
-        seen = [(one, band) for one, band in zip(self._signals, bands, strict=True) if len(one.t)]
-        if len(seen) < len(self._signals) or not seen:
-            self._nothing("nothing was recorded that could be judged")
-        found = [self._one(signal, band) for signal, band in seen]
-        failed = [one for one in found if not one.passed]
+        judged = [(signal, band) for signal, band in zip(self._signals, bands, strict=True) if len(signal.t)]
+        if len(judged) < len(self._signals) or not judged:
+            self._fail("nothing was recorded that could be judged")
+        verdicts = [self._verdict_on(signal, band) for signal, band in judged]
+        failed = [verdict for verdict in verdicts if not verdict.passed]
+        signals = tuple(signal for verdict in failed or verdicts for signal in verdict.signals)
         if not failed:
-            nearest = max(found, key=_excess)
-            self._judged(_with(nearest, [one for each in found for one in each.signals]))
+            self._record_verdict(replace(max(verdicts, key=_excess), signals=signals))
             return
         # where the plant is stopped no joint has an error: the joint that stopped it comes first
-        stopped_by = [change.reason for change in self._notes.changes if change.mode == STOPPED]
-        worst = max(
-            failed, key=lambda one: (_excess(one), any(why.startswith(f"{one.subject} ") for why in stopped_by))
-        )
-        others = [one.subject for one in failed if one is not worst]
-        self._judged(_with(worst, [one for each in failed for one in each.signals], worst.sentence + _also(others)))
+        reasons = [change.reason for change in self._notes.changes if change.mode == STOPPED]
 
-    def _one(self, signal: Signal, band: _Band) -> Verdict:
-        values = np.abs(signal.values) if self._size else signal.values
+        def order(verdict: Verdict) -> tuple[float, bool]:
+            return _excess(verdict), any(reason.startswith(f"{verdict.subject} ") for reason in reasons)
+
+        worst = max(failed, key=order)
+        peers = [verdict.subject for verdict in failed if verdict is not worst]
+        self._record_verdict(replace(worst, signals=signals, sentence=worst.sentence + _other_joints(peers)))
+
+    def _verdict_on(self, signal: Signal, band: _Band) -> Verdict:
+        values, quantity = np.abs(signal.values) if self._size else signal.values, self.quantity
         holds = band.holds(values)
         numbers = np.isfinite(values)
-        worst = int(np.argmax(band.excess(values)))  # asked for where all are numbers alone
-        allowed = f"{band.words} {signal.unit}".rstrip()
-        who = f"{signal.name}: " if signal.name else ""
-        value, passed = float(values[worst]), bool(holds.all())
-        if passed:
-            sentence = f"{who}{self.what} {sized(value, signal.unit)} at {signal.t[worst]:.4g} s, allowed {allowed}"
+        # Of values with a NaN it is the first NaN: it is used only if all are numbers.
+        worst = int(np.argmax(band.excess(values)))
+        limit = f"{band.words} {signal.unit}".rstrip()
+        prefix = f"{signal.name}: " if signal.name else ""
+        value, passes = float(values[worst]), bool(holds.all())
+        if passes:
+            size = sized(value, signal.unit)
+            sentence = f"{prefix}{quantity} {size} at {signal.t[worst]:.4g} s, allowed {limit}"
         elif not numbers.all():
             value, t = math.nan, float(signal.t[np.argmin(numbers)])
             count = f"{np.count_nonzero(~numbers)} of {len(values)} samples"
-            sentence = f"{who}{self.what} is no number at {t:.4g} s ({count}){self._why(t)}, allowed {allowed}"
+            sentence = f"{prefix}{quantity} is no number at {t:.4g} s ({count}){self._why(t)}, allowed {limit}"
         else:
             share = format_number(100.0 * float(np.mean(~holds)))
             size = sized_beside(value, signal.unit, band.lower, band.upper)
-            sentence = (
-                f"{who}{self.what} {size} at {signal.t[worst]:.4g} s, allowed {allowed} "
-                f"(first exceeded at {signal.t[np.argmin(holds)]:.4g} s; {share} % of the run)"
-            )
+            excess = f"first exceeded at {signal.t[np.argmin(holds)]:.4g} s; {share} % of the run"
+            sentence = f"{prefix}{quantity} {size} at {signal.t[worst]:.4g} s, allowed {limit} ({excess})"
         lower = -band.upper if self._size else band.lower
-        return Verdict(
-            self.what, signal.name, value, signal.unit, allowed, passed, sentence, (signal,), lower, band.upper
-        )
+        signals = (signal,)
+        return Verdict(quantity, signal.name, value, signal.unit, limit, passes, sentence, signals, lower, band.upper)
 
 
-def _excess(one: Verdict) -> float:
+def _excess(verdict: Verdict) -> float:
     """By how much its value is outside of what is allowed; negative inside, infinite where it is no number."""
-    return math.inf if math.isnan(one.value) else max(one.value - one.upper, one.lower - one.value)
+    return math.inf if math.isnan(verdict.value) else max(verdict.value - verdict.upper, verdict.lower - verdict.value)
 
 
 class Value(NamedTuple):
@@ -728,24 +723,24 @@ class Numbers(_Measure):
     """One number per joint, or one of the run. Assertions raise as those of `OverTime`."""
 
     def __init__(
-        self, notes: Notes, what: str, values: Sequence[Value], signals: Sequence[Signal] = (), shown: str = ""
+        self, notes: Notes, quantity: str, values: Sequence[Value], signals: Sequence[Signal] = (), curve: str = ""
     ) -> None:
-        """shown: the quantity that the signals are, where it is not `what`."""
-        super().__init__(notes, what, shown)
+        """curve: the quantity that the signals are, where it is not `quantity`."""
+        super().__init__(notes, quantity, curve)
         self._values = tuple(values)
         self._signals = tuple(signals)
 
     @property
     def values(self) -> tuple[Value, ...]:
         """All values."""
-        self._used()
+        self._mark_judged()
         return self._values
 
     @property
     def value(self) -> float:
         """The largest value; NaN if one is NaN, or if there are no values."""
-        self._used()
-        return float(np.max([one.value for one in self._values])) if self._values else math.nan
+        self._mark_judged()
+        return float(np.max([value.value for value in self._values])) if self._values else math.nan
 
     def at_least(self, limit: float) -> None:
         """No value is below the limit."""
@@ -755,27 +750,21 @@ class Numbers(_Measure):
     def _hold(self, band: _Band) -> None:
         __tracebackhide__ = True
         if not self._values:
-            self._nothing("nothing was recorded that could be judged")
-        values = np.array([one.value for one in self._values])
+            self._fail("nothing was recorded that could be judged")
+        values = np.array([value.value for value in self._values])
         excess = np.where(np.isnan(values), math.inf, band.excess(values))
         bad = np.flatnonzero(~band.holds(values)).tolist()
         k = max(bad or range(len(values)), key=lambda n: excess[n])
-        one, what = self._values[k], self.what
-        who = f"{one.name}: " if one.name else ""
-        allowed = f"{band.words} {one.unit}".rstrip()
-        found = "is no number" if math.isnan(one.value) else sized_beside(one.value, one.unit, band.lower, band.upper)
-        detail = f" ({one.detail})" if one.detail else ""
-        others = [self._values[n].name for n in bad if n != k]
-        sentence = f"{who}{what} {found}{detail}, allowed {allowed}{_also(others)}"
-        broken = {self._values[n].name for n in bad}
-        shown = [signal for signal in self._signals if not bad or "" in broken or signal.name in broken]
-        self._judged(Verdict(what, one.name, one.value, one.unit, allowed, not bad, sentence, tuple(shown)))
+        name, value, unit, detail = self._values[k]
+        allowed = f"{band.words} {unit}".rstrip()
+        size = "is no number" if math.isnan(value) else sized_beside(value, unit, band.lower, band.upper)
+        failing = [self._values[n].name for n in bad if n != k]
+        text = f"{self.quantity} {size}{f' ({detail})' if detail else ''}, allowed {allowed}{_other_joints(failing)}"
+        sentence = f"{name}: {text}" if name else text
+        names = {self._values[n].name for n in bad}
+        signals = tuple(signal for signal in self._signals if not bad or "" in names or signal.name in names)
+        self._record_verdict(Verdict(self.quantity, name, value, unit, allowed, not bad, sentence, signals))
 
 
-def _also(others: Sequence[str]) -> str:
-    named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
-    return f"; so {'are' if len(others) > 1 else 'is'} {named}" if others else ""
-
-
-def _with(verdict: Verdict, signals: Sequence[Signal], sentence: str | None = None) -> Verdict:
-    return replace(verdict, signals=tuple(signals), sentence=sentence or verdict.sentence)
+def _other_joints(joints: Sequence[str]) -> str:
+    return f"; so {'are' if len(joints) > 1 else 'is'} {listing(joints, _MAX_NAMED)}" if joints else ""

@@ -57,24 +57,19 @@ class Fault:
         return self.from_s <= t < self.until_s
 
     def __post_init__(self) -> None:
+        kind = type(self).__name__
         if not 0.0 <= self.from_s < self.until_s:
-            raise InvalidArgumentError(
-                f"{type(self).__name__}: from_s is {self.from_s:g}, until_s {self.until_s:g}: expected 0 <= from_s < "
-                "until_s"
-            )
-        for one in fields(self):
-            value, names = getattr(self, one.name), one.metadata.get("names")
-            if names is not None and value not in names:
-                near = did_you_mean(str(value), names)
-                raise InvalidArgumentError(
-                    f"{type(self).__name__}: {one.name} is {value!r}: expected {' or '.join(map(repr, names))}{near}"
-                )
-            if "holds" in one.metadata and not one.metadata["holds"](value):
-                raise InvalidArgumentError(
-                    f"{type(self).__name__}: {one.name} is {value:g}: expected {one.metadata['expected']}"
-                )
+            span = f"from_s is {self.from_s:g}, until_s {self.until_s:g}"
+            raise InvalidArgumentError(f"{kind}: {span}: expected 0 <= from_s < until_s")
+        for parameter in fields(self):
+            value, rule = getattr(self, parameter.name), parameter.metadata
+            if "names" in rule and value not in rule["names"]:
+                expected = " or ".join(map(repr, rule["names"])) + did_you_mean(str(value), rule["names"])
+                raise InvalidArgumentError(f"{kind}: {parameter.name} is {value!r}: expected {expected}")
+            if "holds" in rule and not rule["holds"](value):
+                raise InvalidArgumentError(f"{kind}: {parameter.name} is {value:g}: expected {rule['expected']}")
 
-    def check(self, at: Configuration) -> None:
+    def check(self, configuration: Configuration) -> None:
         """Checks the fault against the robot."""
 
 
@@ -85,7 +80,7 @@ class ChannelFault(Fault, ABC):
     channel: ChannelName = field(default="commands", metadata=_CHANNELS)
 
     @abstractmethod
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
         """The fault's action in one run, with its own memory and random numbers."""
 
 
@@ -95,7 +90,7 @@ class Delay(ChannelFault):
 
     by_s: float = field(metadata=_SIZE)
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
         return lambda t, message: [(t + self.by_s, message)]
 
 
@@ -105,7 +100,7 @@ class Jitter(ChannelFault):
 
     most_s: float = field(metadata=_SIZE)
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
         last = -math.inf
 
         def pass_on(t: float, message: Any) -> list[Delivery]:
@@ -123,17 +118,19 @@ class Loss(ChannelFault):
     share: float = field(metadata=_SHARE)
     burst: int = field(default=1, metadata=_COUNT)
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        begins = self.share / (self.burst - (self.burst - 1) * self.share)  # so that the share of all is lost
-        left = 0
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
+        # A burst begins less often than a message is lost, so that the share of all messages is `share`.
+        p_start = self.share / (self.burst - (self.burst - 1) * self.share)
+        remaining = 0
 
         def pass_on(t: float, message: Any) -> list[Delivery]:
-            nonlocal left
+            nonlocal remaining
+            # Drawn for each message, also in a burst, so that later losses do not depend on the length of bursts.
             chance = float(random.random())
-            if left == 0 and chance < begins:
-                left = self.burst
-            if left:
-                left -= 1
+            if remaining == 0 and chance < p_start:
+                remaining = self.burst
+            if remaining:
+                remaining -= 1
                 return []
             return [(t, message)]
 
@@ -146,17 +143,17 @@ class Reorder(ChannelFault):
 
     share: float = field(metadata=_SHARE)
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        held: list[Any] = []
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
+        waiting: list[Any] = []
 
         def pass_on(t: float, message: Any) -> list[Delivery]:
             chance = float(random.random())
-            if not held and chance < self.share:
-                held.append(message)
+            if not waiting and chance < self.share:
+                waiting.append(message)
                 return []
-            passed = [(t, message), *((t, one) for one in held)]
-            held.clear()
-            return passed
+            delivered = [(t, message), *((t, late) for late in waiting)]
+            waiting.clear()
+            return delivered
 
         return pass_on
 
@@ -208,9 +205,8 @@ def check_faults(faults: Sequence[Fault], seconds: float = math.inf) -> None:
         if not isinstance(fault, Fault):
             raise InvalidArgumentError(f"faults: found {fault!r}: expected faults, such as Delay(0.02)")
         if fault.from_s >= seconds:
-            raise InvalidArgumentError(
-                f"{type(fault).__name__}: it begins at {fault.from_s:g} s, after the end of the run of {seconds:g} s"
-            )
+            begin = f"{type(fault).__name__}: it begins at {fault.from_s:g} s"
+            raise InvalidArgumentError(f"{begin}, after the end of the run of {seconds:g} s")
 
 
 WALL_S, WALL_SHARE = 30.0, 10.0
@@ -218,26 +214,25 @@ WALL_S, WALL_SHARE = 30.0, 10.0
 
 
 def wall_limit(seconds: float, limit_s: float | None) -> float:
-    """Returns the wall time, s, in which a run of some seconds must end; limit_s: as specified, None by default."""
+    """Returns the wall time, s, within which a run of some seconds must end; limit_s: None for the default."""
     return WALL_S + WALL_SHARE * max(0.0, seconds) if limit_s is None else limit_s
 
 
-def too_long(limit_s: float, now_s: float, until_s: float, detail: str = "") -> DeadlineExceededError:
-    """Returns the error of a run that did not come to its end in its wall time."""
-    return DeadlineExceededError(
-        f"after {limit_s:g} s of wall time the plant's time is {now_s:.4g} s, not {until_s:g} s{detail}; "
-        "--hil-wall-limit sets the limit"
-    )
+def wall_time_error(limit_s: float, now_s: float, until_s: float, detail: str = "") -> DeadlineExceededError:
+    """Returns the error of a run that exceeded its wall time.
+
+    limit_s: s, wall time. now_s, until_s: s, the plant's time and the end of the run. detail: a text after them.
+    """
+    text = f"the plant's time is {now_s:.4g} s, not {until_s:g} s{detail}; --hil-wall-limit sets the limit"
+    return DeadlineExceededError(f"after {limit_s:g} s of wall time {text}")
 
 
-def joint_index(fault: Fault, name: str, at: Configuration) -> int:
+def joint_index(fault: Fault, name: str, configuration: Configuration) -> int:
     """Returns the index of a joint after checking that the robot has it."""
-    if name not in at.names:
-        near = did_you_mean(name, at.names)
-        raise InvalidArgumentError(
-            f"{type(fault).__name__}: no joint {name!r}; the joints are {', '.join(at.names)}{near}"
-        )
-    return at.names.index(name)
+    if name not in configuration.names:
+        names = f"{', '.join(configuration.names)}{did_you_mean(name, configuration.names)}"
+        raise InvalidArgumentError(f"{type(fault).__name__}: no joint {name!r}; the joints are {names}")
+    return configuration.names.index(name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,23 +243,22 @@ class ValueFault(ChannelFault, ABC):
 
     joints: Sequence[str] = ()
 
-    def check(self, at: Configuration) -> None:
+    def check(self, configuration: Configuration) -> None:
         if isinstance(self.joints, str):
-            raise InvalidArgumentError(
-                f"{type(self).__name__}: joints is {self.joints!r}: expected a list of names, [{self.joints!r}]"
-            )
+            form = f"expected a list of names, [{self.joints!r}]"
+            raise InvalidArgumentError(f"{type(self).__name__}: joints is {self.joints!r}: {form}")
         for name in self.joints:
-            joint_index(self, name, at)
+            joint_index(self, name, configuration)
 
-    def entries(self, at: Configuration) -> tuple[list[int], list[int]]:
+    def entries(self, configuration: Configuration) -> tuple[list[int], list[int]]:
         """Indices of the joints in q and in v."""
-        of_q: list[int] = []
-        of_v: list[int] = []
-        for name, in_q, in_v in zip(at.names, at.q_slices, at.v_slices, strict=True):
+        q_indices: list[int] = []
+        v_indices: list[int] = []
+        for name, in_q, in_v in zip(configuration.names, configuration.q_slices, configuration.v_slices, strict=True):
             if not self.joints or name in self.joints:
-                of_q += range(in_q.start, in_q.stop)
-                of_v += range(in_v.start, in_v.stop)
-        return of_q, of_v
+                q_indices += range(in_q.start, in_q.stop)
+                v_indices += range(in_v.start, in_v.stop)
+        return q_indices, v_indices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,14 +267,14 @@ class Stale(ValueFault):
 
     channel: ChannelName = field(default="states", metadata=_CHANNELS)
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        of_q, of_v = self.entries(at)
-        kept: list[float] = []
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
+        in_q, in_v = self.entries(configuration)
+        frozen: list[float] = []
 
         def freeze(q: Array, v: Array) -> tuple[Array, Array]:
-            if not kept:
-                kept.extend(q[of_q].tolist())
-            q[of_q], v[of_v] = kept, 0.0
+            if not frozen:
+                frozen.extend(q[in_q].tolist())
+            q[in_q], v[in_v] = frozen, 0.0
             return q, v
 
         return _on_states(self, freeze)
@@ -292,20 +286,20 @@ class NotANumber(ValueFault):
 
     share: float = field(default=1.0, metadata=_SHARE)
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        of_q, of_v = self.entries(at)
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
+        in_q, in_v = self.entries(configuration)
 
         def spoil_state(q: Array, v: Array) -> tuple[Array, Array]:
             if float(random.random()) < self.share:
-                q[of_q] = v[of_v] = math.nan
+                q[in_q] = v[in_v] = math.nan
             return q, v
 
         def spoil_command(effort: Array) -> Array:
             if float(random.random()) < self.share:
-                effort[of_v] = math.nan
+                effort[in_v] = math.nan
             return effort
 
-        return _on_either(self, at, spoil_state, spoil_command)
+        return _on_either(self, configuration, spoil_state, spoil_command)
 
 
 @dataclass(frozen=True)
@@ -314,11 +308,13 @@ class Bias(ValueFault):
 
     by: float = field(metadata=_FINITE)
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        _, of_v = self.entries(at)
-        off = np.zeros(at.nv)
-        off[of_v] = self.by
-        return _on_either(self, at, lambda q, v: (at.integrate(q, off), v), lambda effort: effort + off)
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
+        _, in_v = self.entries(configuration)
+        offset = np.zeros(configuration.nv)
+        offset[in_v] = self.by
+        return _on_either(
+            self, configuration, lambda q, v: (configuration.integrate(q, offset), v), lambda effort: effort + offset
+        )
 
 
 @dataclass(frozen=True)
@@ -328,20 +324,18 @@ class Noise(ValueFault):
     deviation: float = field(metadata=_SIZE)
     rate_deviation: float = field(default=0.0, metadata=_SIZE)
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        _, of_v = self.entries(at)
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
+        _, in_v = self.entries(configuration)
 
         def noise(deviation: float) -> Array:
-            off = np.zeros(at.nv)
-            off[of_v] = deviation * random.standard_normal(len(of_v))
-            return off
+            offset = np.zeros(configuration.nv)
+            offset[in_v] = deviation * random.standard_normal(len(in_v))
+            return offset
 
-        return _on_either(
-            self,
-            at,
-            lambda q, v: (at.integrate(q, noise(self.deviation)), v + noise(self.rate_deviation)),
-            lambda effort: effort + noise(self.deviation),
-        )
+        def state(q: Array, v: Array) -> tuple[Array, Array]:
+            return configuration.integrate(q, noise(self.deviation)), v + noise(self.rate_deviation)
+
+        return _on_either(self, configuration, state, lambda effort: effort + noise(self.deviation))
 
 
 @dataclass(frozen=True)
@@ -350,14 +344,14 @@ class Saturation(ValueFault):
 
     limit: float = field(metadata=_SIZE)
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        of_q, of_v = self.entries(at)
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
+        in_q, in_v = self.entries(configuration)
 
-        def cut(values: Array, where: list[int]) -> Array:
-            values[where] = np.clip(values[where], -self.limit, self.limit)
+        def clip(values: Array, entries: list[int]) -> Array:
+            values[entries] = np.clip(values[entries], -self.limit, self.limit)
             return values
 
-        return _on_either(self, at, lambda q, v: (cut(q, of_q), v), lambda effort: cut(effort, of_v))
+        return _on_either(self, configuration, lambda q, v: (clip(q, in_q), v), lambda effort: clip(effort, in_v))
 
 
 @dataclass(frozen=True)
@@ -372,24 +366,22 @@ class Swapped(ChannelFault):
         if self.one == self.other:
             raise InvalidArgumentError(f"Swapped: both are {self.one!r}: expected two joints")
 
-    def check(self, at: Configuration) -> None:
-        joints = [at.joints[joint_index(self, name, at)] for name in (self.one, self.other)]
+    def check(self, configuration: Configuration) -> None:
+        joints = [configuration.joints[joint_index(self, name, configuration)] for name in (self.one, self.other)]
         sizes = [(joint.nq, joint.nv) for joint in joints]
         if sizes[0] != sizes[1]:
             raise InvalidArgumentError(f"Swapped: {self.one!r} and {self.other!r} have different numbers of positions")
 
-    def injector(self, random: np.random.Generator, at: Configuration) -> Injector:
-        k, n = at.names.index(self.one), at.names.index(self.other)
+    def injector(self, random: np.random.Generator, configuration: Configuration) -> Injector:
+        k, n = configuration.names.index(self.one), configuration.names.index(self.other)
 
         def swap(values: Array, slices: Sequence[slice]) -> Array:
             values[slices[k]], values[slices[n]] = values[slices[n]].copy(), values[slices[k]].copy()
             return values
 
+        in_q, in_v = configuration.q_slices, configuration.v_slices
         return _on_either(
-            self,
-            at,
-            lambda q, v: (swap(q, at.q_slices), swap(v, at.v_slices)),
-            lambda effort: swap(effort, at.v_slices),
+            self, configuration, lambda q, v: (swap(q, in_q), swap(v, in_v)), lambda effort: swap(effort, in_v)
         )
 
 
@@ -406,71 +398,74 @@ def _on_states(fault: ChannelFault, change: Callable[[Array, Array], tuple[Array
 
 def _on_either(
     fault: ChannelFault,
-    at: Configuration,
+    configuration: Configuration,
     state: Callable[[Array, Array], tuple[Array, Array]],
     command: Callable[[Array], Array],
 ) -> Injector:
     """What changes (q, v) of states, or what commands say, by efforts, positions or velocities, in any order."""
     if fault.channel == "states":
         return _on_states(fault, state)
-    names = at.velocity_names
+    names = configuration.velocity_names
 
     def pass_on(t: float, message: JointCommand) -> list[Delivery]:
         order = [message.name.index(name) for name in names]
         values = np.array(getattr(message, message.interface))
-        changed = values.copy()
-        changed[order] = command(values[order].copy())
-        return [(t, msgspec.structs.replace(message, **{message.interface: changed.tolist()}))]
+        values_sent = values.copy()
+        values_sent[order] = command(values[order].copy())
+        return [(t, msgspec.structs.replace(message, **{message.interface: values_sent.tolist()}))]
 
     return pass_on
 
 
-M = TypeVar("M", PlantState, JointCommand)
+Message = TypeVar("Message", PlantState, JointCommand)
 
 _ROUNDING_S = 1e-9
 """Times are products of a step and a count: a message that is just due must not be late by their rounding."""
 
 
-class Channel(Generic[M]):
+class Channel(Generic[Message]):
     """The channel of the states, or that of the commands, between a plant and its controller, with its faults.
 
     faults: Those of both channels; the other channel's are left out.
     """
 
-    def __init__(self, faults: Sequence[Fault], channel: ChannelName, seed: int, at: Configuration) -> None:
+    def __init__(self, faults: Sequence[Fault], channel: ChannelName, seed: int, configuration: Configuration) -> None:
         self._stages: list[tuple[ChannelFault, Injector]] = []
-        self._name, self._seed, self._at = channel, seed, at
+        self._name, self._seed, self._configuration = channel, seed, configuration
         self._streams = itertools.count()
-        self._under_way: list[tuple[float, int, M]] = []
+        self._in_flight: list[tuple[float, int, Message]] = []
         self._number = itertools.count()
         for fault in faults:
             self.add(fault)
 
     def add(self, fault: Fault) -> None:
         """One more fault, after the others; one of the other channel changes nothing."""
+        # a random stream for each fault, so that one more fault leaves the others as they were
         stream = next(self._streams)
-        fault.check(self._at)
+        fault.check(self._configuration)
         if isinstance(fault, ChannelFault) and fault.channel == self._name:
-            self._stages.append((fault, fault.injector(np.random.default_rng((self._seed, stream)), self._at)))
+            injector = fault.injector(np.random.default_rng((self._seed, stream)), self._configuration)
+            self._stages.append((fault, injector))
 
-    def send(self, message: M, now_s: float, plant_s: float | None = None) -> None:
+    def send(self, message: Message, now_s: float, plant_s: float | None = None) -> None:
         """Sends a message at `now_s`, by any clock; plant_s: the plant's time, where that is another."""
         time = now_s if plant_s is None else plant_s
-        arriving: list[Delivery] = [(now_s, message)]
+        deliveries: list[Delivery] = [(now_s, message)]
         for fault, inject in self._stages:
             if fault.active_at(time):
-                arriving = [found for t, one in arriving for found in inject(t, one)]
-        for t, one in arriving:
-            heapq.heappush(self._under_way, (t, next(self._number), one))
+                deliveries = [delivery for t, delivered in deliveries for delivery in inject(t, delivered)]
+        for t, delivered in deliveries:
+            # the number keeps the order of messages that arrive at the same time
+            heapq.heappush(self._in_flight, (t, next(self._number), delivered))
 
-    def due(self, now_s: float) -> list[M]:
+    def due(self, now_s: float) -> list[Message]:
         """Returns the messages that arrived by `now_s` since the last call, in the order of arrival."""
         arrived = []
-        while self._under_way and self._under_way[0][0] <= now_s + _ROUNDING_S:
-            arrived.append(heapq.heappop(self._under_way)[2])
+        while self._in_flight and self._in_flight[0][0] <= now_s + _ROUNDING_S:
+            arrived.append(heapq.heappop(self._in_flight)[2])
         return arrived
 
-    def newest(self, now_s: float) -> M | None:
+    def newest(self, now_s: float) -> Message | None:
         """Returns the last message that arrived by `now_s`, and drops older ones; None if there is no new one."""
         arrived = self.due(now_s)
         return arrived[-1] if arrived else None
@@ -478,4 +473,4 @@ class Channel(Generic[M]):
     @property
     def next_s(self) -> float:
         """When the next message arrives; infinite where none is under way."""
-        return self._under_way[0][0] if self._under_way else math.inf
+        return self._in_flight[0][0] if self._in_flight else math.inf

@@ -36,10 +36,8 @@ _REPORTING = pytest.StashKey[Reporting]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the recorder of verdicts for the reports."""
-    folder = config.getoption("hil_report")
-    reporting = config.stash[_REPORTING] = Reporting(
-        None if folder is None else Path(folder), is_worker=hasattr(config, "workerinput")
-    )
+    folder = None if (option := config.getoption("hil_report")) is None else Path(option)
+    reporting = config.stash[_REPORTING] = Reporting(folder, is_worker=hasattr(config, "workerinput"))
     config.pluginmanager.register(reporting, "dyn_service.hil.reporting")
 
 
@@ -51,8 +49,8 @@ def pytest_runtest_makereport(
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, DynError):
         places = [entry for entry in call.excinfo.traceback if Path(entry.path) == item.path]
-        where = [f"{item.path.name}:{entry.lineno + 1}: {str(entry.statement).strip()}" for entry in places[-1:]]
-        report.longrepr = "\n".join([f"{type(call.excinfo.value).__name__}: {call.excinfo.value}", *where])
+        test_lines = [f"{item.path.name}:{entry.lineno + 1}: {str(entry.statement).strip()}" for entry in places[-1:]]
+        report.longrepr = "\n".join([f"{type(call.excinfo.value).__name__}: {call.excinfo.value}", *test_lines])
     return report
 
 
@@ -67,22 +65,20 @@ def hil_setup(request: pytest.FixtureRequest) -> Setup:
     """The setup of a test: the project's launch file, merged with the test's marker `hil`."""
     config = request.config
     config.stash[_REPORTING].expect(request.node)
-    given = config.getoption("hil_launch")
-    launch, folder = given or config.getini("hil_launch"), Path.cwd() if given else config.rootpath
-    if not given and config.inipath is not None:
+    launch_option = config.getoption("hil_launch")
+    launch, folder = launch_option or config.getini("hil_launch"), Path.cwd() if launch_option else config.rootpath
+    if not launch_option and config.inipath is not None:
         folder = config.inipath.parent
     setup = Setup(launch, folder=folder)
-    for mark in reversed(list(request.node.iter_markers("hil"))):  # the nearest has the last word
+    # From the outermost marker, so that the nearest has the last word.
+    for mark in reversed(list(request.node.iter_markers("hil"))):
         if mark.args:
-            raise InvalidArgumentError(
-                f"marker hil: found {mark.args[0]!r}: expected names, such as hil(launch={mark.args[0]!r})"
-            )
+            name = repr(mark.args[0])
+            raise InvalidArgumentError(f"marker hil: found {name}: expected names, such as hil(launch={name})")
         setup = merged(setup, mark.kwargs)
     if not setup.launch:
-        raise InvalidArgumentError(
-            f"{request.node.name} has no launch file: expected hil_launch in the pytest section, --hil-launch, or "
-            "@pytest.mark.hil(launch=..)"
-        )
+        form = "expected hil_launch in the pytest section, --hil-launch, or @pytest.mark.hil(launch=..)"
+        raise InvalidArgumentError(f"{request.node.name} has no launch file: {form}")
     return setup
 
 
@@ -110,13 +106,10 @@ def run(request: pytest.FixtureRequest, hil_benches: Callable[..., Bench]) -> Ca
     reporting = config.stash[_REPORTING]
 
     def go(
-        seconds: float,
-        faults: Sequence[Fault] = (),
-        seed: int | None = None,
-        plant: Mapping[str, Any] | None = None,
+        seconds: float, faults: Sequence[Fault] = (), seed: int | None = None, plant: Mapping[str, Any] | None = None
     ) -> Run:
-        chosen = config.getoption("hil_seed") if seed is None else seed
-        done = run_for(hil_benches(faults, chosen, plant), seconds, config.getoption("hil"), chosen, faults)
+        run_seed = config.getoption("hil_seed") if seed is None else seed
+        done = run_for(hil_benches(faults, run_seed, plant), seconds, config.getoption("hil"), run_seed, faults)
         reporting.take(request.node, lambda: done)
         return done
 

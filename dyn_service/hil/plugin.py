@@ -53,9 +53,9 @@ def pytest_exception_interact(
     """Explains a missing fixture if the project names no launch file."""
     if call.excinfo is None or not isinstance(call.excinfo.value, pytest.FixtureLookupError):
         return
-    asked = call.excinfo.value.argname
-    if asked in GIVEN and not node.config.pluginmanager.has_plugin(FIXTURES):
-        why = f"{asked!r} is a fixture of dyn_service.hil where pytest.ini names a launch file: hil_launch = FILE"
+    fixture = call.excinfo.value.argname
+    if fixture in GIVEN and not node.config.pluginmanager.has_plugin(FIXTURES):
+        why = f"{fixture!r} is a fixture of dyn_service.hil where pytest.ini names a launch file: hil_launch = FILE"
         report.sections.append(("hil", why))
 
 
@@ -63,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declares the markers; brings the fixtures where the project names a launch file, or wants a report."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
+    # `run` and `robot` are common names: projects without a launch file do not get these fixtures
     if any((config.getini("hil_launch"), config.getoption("hil_launch"), config.getoption("hil_report"))):
         config.pluginmanager.import_plugin(FIXTURES)
 

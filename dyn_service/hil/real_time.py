@@ -20,11 +20,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import zmq
 
 from dyn_service.api.queries import RobotQueries
 from dyn_service.engine.robot import Robot
@@ -33,21 +33,26 @@ from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.launch.supervisor import Listener, Supervisor, exit_text
 from dyn_service.graph.middleware.node import Node
+from dyn_service.graph.middleware.zmq_sockets import open_context
 from dyn_service.graph.nodes.controllers.controller_kind import only_robot
 from dyn_service.graph.nodes.plant.factory import safety_settings
 from dyn_service.graph.nodes.plant.report import Followed
-from dyn_service.hil.faults import Channel, Fault, Killed, too_long, wall_limit
+from dyn_service.hil.faults import Channel, Fault, Killed, wall_limit, wall_time_error
 from dyn_service.hil.setup import ResolvedSetup
-from dyn_service.hil.signals import MessageLog, Record, Seen
+from dyn_service.hil.signals import MessageLog, ReceivedState, Record
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.service.client.sync import Client
 from dyn_service.support.arguments import full_name
 from dyn_service.support.parameters import NoParameters
+from dyn_service.support.threads import join_within
 
 STATES, COMMANDS = "/hil/plant_state", "/hil/joint_commands"
 """The controller's topics."""
 _QUEUE = 10_000
 _TURN_S = 0.05
+_PROXY_CLOSE_S = 10.0
+_STOP_S, _KILL_S = 60.0, 30.0
+"""Time for a launch to stop in its order, and then for its processes to be killed."""
 
 
 class Proxy:
@@ -62,14 +67,14 @@ class Proxy:
     ) -> None:
         self._folder, self._log = folder, log
         self._state_topic, self._command_topic = topics["plant_state"], topics["joint_commands"]
-        self._states: Channel[PlantState] = Channel(faults, "states", seed, log.at)
-        self._commands: Channel[JointCommand] = Channel(faults, "commands", seed, log.at)
-        self.changed = threading.Condition()
+        self._states: Channel[PlantState] = Channel(faults, "states", seed, log.configuration)
+        self._commands: Channel[JointCommand] = Channel(faults, "commands", seed, log.configuration)
+        self.condition = threading.Condition()
         self.begin_s: float | None = None
         self.state: PlantState | None = None
         self.fault = ""
         self.writes = True
-        self._open = self._ended = False
+        self._open = self._stops = False
         self._thread = threading.Thread(target=self._run, name="hil", daemon=True)
         self._thread.start()
 
@@ -84,58 +89,66 @@ class Proxy:
 
     def inject(self, fault: Fault) -> None:
         """From now on this goes wrong too."""
-        with self.changed:
+        with self.condition:
             self._states.add(fault)
             self._commands.add(fault)
 
     def close(self) -> None:
-        """Ends it."""
-        self._ended = True
-        self._thread.join()
+        """Ends it.
+
+        Raises:
+            DeadlineExceededError: Its thread does not end.
+        """
+        self._stops = True
+        join_within(self._thread, _PROXY_CLOSE_S, "the proxy between plant and controller")
 
     def _run(self) -> None:
-        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         try:
+            self._pass_on()
+        except DynError as error:
+            self.fault = str(error)
+        finally:
+            with self.condition:
+                self.condition.notify_all()
+
+    def _pass_on(self) -> None:
+        with open_context() as context:
             node = Node.alone("/hil/proxy", NoParameters(), self._folder, context)
             try:
                 node.create_subscription(PlantState, self._state_topic, self._on_state, name=STATES, queue=_QUEUE)
                 node.create_subscription(JointCommand, COMMANDS, self._on_command, queue=_QUEUE)
                 states = node.create_publisher(PlantState, STATES)
                 commands = node.create_publisher(JointCommand, self._command_topic, name=COMMANDS, binds=False)
-                while not self._ended:
-                    waits = min(self._states.next_s, self._commands.next_s) - time.monotonic()
-                    node.spin_once(min(max(waits, 0.0), _TURN_S))
-                    now = time.monotonic()
-                    with self.changed:
-                        arrived, sent = self._states.due(now), self._commands.due(now)
-                    for state in arrived:
+                while not self._stops:
+                    wait_s = min(self._states.next_s, self._commands.next_s) - time.monotonic()
+                    node.spin_once(min(max(wait_s, 0.0), _TURN_S))
+                    now_s = time.monotonic()
+                    with self.condition:
+                        states_due, commands_due = self._states.due(now_s), self._commands.due(now_s)
+                    for state in states_due:
                         if self.writes:
-                            self._log.seen.append(Seen(max(0, len(self._log.states) - 1), self._shifted(state)))
+                            row = max(0, len(self._log.states) - 1)
+                            self._log.received.append(ReceivedState(row, self._shifted(state)))
                         states.publish(state)
-                    for command in sent:
+                    for command in commands_due:
                         commands.publish(command)
             finally:
                 node.close()
-        except DynError as error:
-            self.fault = str(error)
-        finally:
-            context.destroy(linger=0)
-            with self.changed:
-                self.changed.notify_all()
 
     def _on_state(self, state: PlantState) -> None:
-        with self.changed:
+        with self.condition:
             if self._open and self.begin_s is None:
                 self.begin_s = state.stamp
             if self.begin_s is not None and self.writes:
+                # As the plant sent it: faults change only what the controller gets.
                 self._log.states.append(self._shifted(state))
             if self.begin_s is not None:
                 self._states.send(state, time.monotonic(), state.stamp - self.begin_s)
             self.state = state
-            self.changed.notify_all()
+            self.condition.notify_all()
 
     def _on_command(self, command: JointCommand) -> None:
-        with self.changed:
+        with self.condition:
             if self.writes:
                 self._log.commands.append((self.now_s, command))
             self._commands.send(command, time.monotonic(), self.now_s)
@@ -148,6 +161,7 @@ class Proxy:
 CONTROLLER = {"plant_state": STATES, "joint_commands": COMMANDS}
 """Parameters of the controller: it speaks to the proxy."""
 _FOR_GOOD_S = 1e6
+_OVER = "the run is over"
 
 
 class RealTime:
@@ -180,21 +194,23 @@ class RealTime:
         self.log = MessageLog.of(robot, safety_settings(p, robot.limits), setup.controller_parameters())
         self._killed = [fault for fault in faults if isinstance(fault, Killed)]
         namespace = full_name("/", setup.plant.name).rpartition("/")[0] or "/"
-        named = {"plant_state": p.plant_state, "joint_commands": p.joint_commands} | dict(endpoints or {})
-        topics = {name: topic if "://" in topic else full_name(namespace, topic) for name, topic in named.items()}
+        topic_names = {"plant_state": p.plant_state, "joint_commands": p.joint_commands} | dict(endpoints or {})
+        topics = {name: topic if "://" in topic else full_name(namespace, topic) for name, topic in topic_names.items()}
         plan = _plan(setup, self._killed, without_plant=bool(endpoints))
+        self._supervisor = Supervisor(plan, runtime, Listener(self._output, self._notice, lambda supervisor: None))
         self._proxy = Proxy(runtime.folder, topics, self.log, faults, seed)
-        self._ready, self._over = threading.Event(), threading.Event()
-        self._supervisor: Supervisor | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._supervise(plan)), name="hil launch")
+        self._ready, self._is_over = threading.Event(), threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._supervise, name="hil launch", daemon=True)
         self._thread.start()
         try:
+            # Without a timeout: the supervisor gives each process `ready_timeout`, and sets this event at its end.
             self._ready.wait()
-        except BaseException:  # such as Ctrl-C: end all processes
+        except BaseException:
+            # Also on Ctrl-C, which would leave all processes behind.
             self.close()
             raise
-        if self._over.is_set():
+        if self._is_over.is_set():
             self.close()
             raise UnavailableError(f"the launch ended before all were ready: {self.ended}")
         self._proxy.open()
@@ -225,8 +241,8 @@ class RealTime:
         """The robot on the launch's server."""
         if self._client is None:
             self._client = Client(self._setup.controller_parameters().endpoint)
-        named = self._setup.controller_parameters().robot
-        return self._client.robot(named or only_robot(self._client.list_robots()))
+        robot_name = self._setup.controller_parameters().robot
+        return self._client.robot(robot_name or only_robot(self._client.list_robots()))
 
     def inject(self, fault: Fault) -> None:
         """Adds a fault, active from now on."""
@@ -246,58 +262,72 @@ class RealTime:
         limit_s = wall_limit(t - self.now_s, self.wall_limit_s)
         deadline_s = time.monotonic() + limit_s
         proxy, self.log.asked_s = self._proxy, t
-        with proxy.changed:
-            while proxy.now_s < t and not self._over.is_set() and not proxy.fault:
-                for fault in [one for one in self._killed if proxy.begin_s is not None and one.active_at(proxy.now_s)]:
+        with proxy.condition:
+            while proxy.now_s < t and not self._is_over.is_set() and not proxy.fault:
+                due = [] if proxy.begin_s is None else [k for k in self._killed if k.active_at(proxy.now_s)]
+                for fault in due:
                     self._killed.remove(fault)
                     self._kill(fault)
-                if not proxy.changed.wait(0.5) and time.monotonic() > deadline_s:
-                    raise too_long(limit_s, proxy.now_s, t)
-
+                if not proxy.condition.wait(0.5) and time.monotonic() > deadline_s:
+                    raise wall_time_error(limit_s, proxy.now_s, t)
         if proxy.fault:
             raise UnavailableError(f"the proxy between plant and controller ended: {proxy.fault}")
 
     def record(self) -> Record:
         """Returns the record so far."""
         begin_s = self._proxy.begin_s or 0.0
-        store = self._supervisor.store if self._supervisor is not None else None
-        controller = store.nodes.get(self._setup.controller.name) if store is not None else None
-        told = [] if controller is None else [facts["reference"] for facts in controller.facts if "reference" in facts]
-        self.log.followed = [one._replace(begin_s=one.begin_s - begin_s) for one in map(Followed.of_fact, told)]
-        plant = store.nodes.get(self._setup.plant.name) if store is not None else None
-        counted = {} if plant is None else {k: v for k, v in plant.stats.items() if isinstance(v, int)}
-        with self._proxy.changed:
-            return self.log.record(counted)
+        nodes = self._supervisor.store.nodes
+        controller = nodes.get(self._setup.controller.name)
+        facts = [] if controller is None else controller.facts
+        followed = [Followed.of_fact(fact["reference"]) for fact in facts if "reference" in fact]
+        self.log.followed = [reference._replace(begin_s=reference.begin_s - begin_s) for reference in followed]
+        plant = nodes.get(self._setup.plant.name)
+        counters = {} if plant is None else {k: v for k, v in plant.stats.items() if isinstance(v, int)}
+        with self._proxy.condition:
+            return self.log.record(counters)
 
     def close(self) -> None:
-        """Ends all processes, in the order that the launcher has; what they counted is known then."""
-        if self._client is not None:
-            self._client.close()
-        self._proxy.writes = False  # the shutdown is not part of the test
-        supervisor, loop = self._supervisor, self._loop
-        if supervisor is not None and loop is not None and not self._over.is_set():
-            loop.call_soon_threadsafe(supervisor.request_stop, "the run is over")
-        self._thread.join()
-        self._proxy.close()
-        self._runtime.close()
+        """Ends all processes, in the order that the launcher has; what they counted is known then.
 
-    async def _supervise(self, plan: LaunchPlan) -> None:
-        self._loop = asyncio.get_running_loop()
-        listener = Listener(self._output, self._notice, lambda supervisor: None)
-        supervisor = self._supervisor = Supervisor(plan, self._runtime, listener)
+        Raises:
+            DeadlineExceededError: The launch or the proxy does not end.
+        """
+        with ExitStack() as stack:
+            stack.callback(self._runtime.close)
+            stack.callback(self._proxy.close)
+            if self._client is not None:
+                self._client.close()
+            # The shutdown is not part of the test.
+            self._proxy.writes = False
+            self._request_stop()
+            self._thread.join(_STOP_S)
+            if self._thread.is_alive():
+                self._request_stop()
+                join_within(self._thread, _KILL_S, "the launch of the run")
+
+    def _request_stop(self) -> None:
+        """Stops the launch; the second call kills its processes."""
+        # A closed event loop raises: the launch has ended by itself.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._supervisor.request_stop, _OVER)
+
+    def _supervise(self) -> None:
         try:
-            outcome = await supervisor.run(None)
-            if outcome.reason != "the run is over" and not self.log.ends:
+            with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                outcome = runner.run(self._supervisor.run(None))
+            if outcome.reason != _OVER and not self.log.ends:
                 self._end(outcome.reason)
             for process in outcome.processes:
                 if process.forced or (process.plan.name not in self._kills and not process.stopped_well()):
                     how = "did not stop and was killed" if process.forced else process.causes[-1]
                     self._end(f"{process.plan.name} {how}")
+        except Exception as error:  # noqa: BLE001  whatever ends the launch ends the run
+            self._end(f"{type(error).__name__}: {error}")
         finally:
-            self._over.set()
+            self._is_over.set()
             self._ready.set()
-            with self._proxy.changed:
-                self._proxy.changed.notify_all()
+            with self._proxy.condition:
+                self._proxy.condition.notify_all()
 
     def _notice(self, line: str) -> None:
         if line.startswith("ready: "):
@@ -312,7 +342,6 @@ class RealTime:
 
     def _look_for_ends(self) -> None:
         """Records processes that ended by themselves since the last call, with their last line if it is an error."""
-        assert self._supervisor is not None
         for process in self._supervisor.processes:
             name = process.plan.name
             for cause in process.causes[self._exits[name] :]:
@@ -326,23 +355,24 @@ class RealTime:
 
     def _kill(self, fault: Killed) -> None:
         plan = self._setup.controller if fault.node == "controller" else self._setup.server
-        assert self._supervisor is not None
         for process in self._supervisor.processes:
             if plan is not None and process.plan.name == plan.name and process.pid is not None:
                 self._kills[plan.name] += 1
+                # as a crash: the controller cannot release the plant any more
                 os.kill(process.pid, signal.SIGKILL)
 
 
 def _plan(setup: ResolvedSetup, killed: Sequence[Killed], *, without_plant: bool) -> LaunchPlan:
     """The launch, in which a killed process is restarted at the fault's end, or not at all."""
 
-    def kept(process: ProcessPlan) -> ProcessPlan:
-        named = {"controller": setup.controller.name, "server": setup.server.name if setup.server else ""}
+    def with_restarts(process: ProcessPlan) -> ProcessPlan:
+        node_names = {"controller": setup.controller.name, "server": setup.server.name if setup.server else ""}
         for fault in killed:
-            if process.name == named[fault.node]:
+            if process.name == node_names[fault.node]:
                 delay_s = fault.until_s - fault.from_s if math.isfinite(fault.until_s) else _FOR_GOOD_S
                 return replace(process, respawn=True, respawn_delay_s=delay_s)
         return process
 
-    chosen = [kept(one) for one in setup.plan.processes if not (without_plant and one.name == setup.plant.name)]
-    return replace(setup.plan, processes=tuple(chosen))
+    left_out = setup.plant.name if without_plant else None
+    processes = (with_restarts(process) for process in setup.plan.processes if process.name != left_out)
+    return replace(setup.plan, processes=tuple(processes))

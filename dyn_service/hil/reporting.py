@@ -17,7 +17,6 @@ import math
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ import pytest
 
 from dyn_service.control.joint_states import MULTI_DOF
 from dyn_service.control.plant.safety import ACTIVE
-from dyn_service.graph.report import page as html
-from dyn_service.graph.report.charts import Card, Chart, Line, Mark, Span, prefix, spans_of
+from dyn_service.graph.report import page
+from dyn_service.graph.report.charts import Card, Chart, Finding, Line, Mark, Role, Span, prefix, scaled, spans_of
 from dyn_service.graph.report.verdicts import sized
 from dyn_service.hil.bench import Run
 from dyn_service.hil.checks import Verdict
@@ -64,6 +63,7 @@ class Reporting:
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise pytest.UsageError(f"--hil-report: {str(self._folder)!r} cannot be made: {error.strerror}") from None
+        # files of its own only: the folder may be one that the user chose for more than this
         for path in (*self._folder.glob("tests/*.json"), *self._folder.glob("recordings/*.*")):
             path.unlink()
         with suppress(FileNotFoundError):
@@ -85,13 +85,11 @@ class Reporting:
         notes = [run().check.notes for run in item.stash.get(_RUNS, [])]
         if causes := [why for run_notes in notes for why in run_notes.ended]:
             pytest.fail("; ".join(causes), pytrace=False)
-        unjudged = [measure.what for run_notes in notes for measure in run_notes.unjudged]
+        unjudged = [measure.quantity for run_notes in notes for measure in run_notes.unjudged]
         if unjudged:
-            pytest.fail(
-                f"{', '.join(dict.fromkeys(unjudged))}: measured, but nothing is asserted of it: expected `below`, "
-                "`at_most` or the like after it",
-                pytrace=False,
-            )
+            names = ", ".join(dict.fromkeys(unjudged))
+            text = "measured, but nothing is asserted of it: expected `below`, `at_most` or the like after it"
+            pytest.fail(f"{names}: {text}", pytrace=False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -104,11 +102,9 @@ class Reporting:
         if call.when == "call" and ours:
             runs = [run() for run in item.stash.get(_RUNS, [])]
             item.user_properties += [(REQUIREMENT, name) for name in requirements]
-            item.user_properties += [
-                (f"{verdict.subject}: {verdict.what}".removeprefix(": "), verdict.sentence)
-                for run in runs
-                for verdict in run.check.verdicts
-            ]
+            verdicts = [verdict for run in runs for verdict in run.check.verdicts]
+            names = [f"{verdict.subject}: {verdict.what}".removeprefix(": ") for verdict in verdicts]
+            item.user_properties += zip(names, [verdict.sentence for verdict in verdicts], strict=True)
         report = yield
         if self._folder is not None and ours and (call.when == "call" or report.outcome != "passed"):
             self._write(item, call, report, requirements, runs)
@@ -121,6 +117,7 @@ class Reporting:
             return
         files = sorted(self._folder.glob("tests/*.json"))
         results = [json.loads(path.read_text("utf-8")) for path in files]
+        # the order of the tests, which workers of pytest-xdist do not keep
         results.sort(key=lambda result: (result["began"], result["test"]))
         (self._folder / "index.html").write_text(session_page(results), "utf-8")
 
@@ -151,16 +148,18 @@ class Reporting:
             "runs": [],
         }
         for k, run in enumerate(runs):
-            kept = keep(run, self._folder / "recordings", f"{name}.{k}", item.nodeid) if outcome == "failed" else []
-            content["runs"].append(run_content(run, [f"recordings/{path.name}" for path in kept]))
+            files = keep(run, self._folder / "recordings", f"{name}.{k}", item.nodeid) if outcome == "failed" else []
+            content["runs"].append(run_content(run, [f"recordings/{path.name}" for path in files]))
         path = self._folder / "tests" / f"{name}.json"
-        if call.when == "teardown" and path.exists():  # its runs are there already; that it did not end well is not
+        # A teardown that fails comes after the test was written: its runs are there, but not its failure.
+        if call.when == "teardown" and path.exists():
             content = {**json.loads(path.read_text("utf-8")), "outcome": outcome, "message": content["message"]}
         path.write_text(json.dumps(content), "utf-8")
 
 
 def file_name(test: str) -> str:
     """A file's name for a test: its own, as far as it goes, and a digest, for no two are the same."""
+    # names of tests may be too long for a file, or differ only in characters that a file's name cannot have
     digest = hashlib.sha256(test.encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9_]+', '-', test.rpartition('::')[2]).strip('-')[:80]}-{digest}"
 
@@ -184,25 +183,25 @@ def keep(run: Run, folder: Path, name: str, test: str) -> list[Path]:
 
     Times in the bag are the plant's.
     """
-    kept = [folder / f"{name}.npz"]
-    run.record.save(kept[0])
+    files = [folder / f"{name}.npz"]
+    run.record.save(files[0])
     try:
         from dyn_service.graph.bags.writer import BagWriter
     except ImportError:
-        return kept
+        return files
     path = folder / f"{name}.mcap"
     path.unlink(missing_ok=True)
     with BagWriter(path) as bag:
-        said = {"test": test, "mode": run.mode, "seed": str(run.seed), "ended": run.ended}
-        bag.note("dyn_service.hil", {**said, "faults": json.dumps([repr(fault) for fault in run.faults])})
+        note = {"test": test, "mode": run.mode, "seed": str(run.seed), "ended": run.ended}
+        bag.note("dyn_service.hil", {**note, "faults": json.dumps([repr(fault) for fault in run.faults])})
         messages: list[tuple[float, str, Message]] = [(state.stamp, STATES, state) for state in run.log.states]
         for state in run.log.states:
             ros = zip((JOINTS, SEVERAL, ODOMETRY), run.log.messages.of_state(state), strict=True)
             messages += [(state.stamp, topic, message) for topic, message in ros if message is not None]
         messages += [(t, COMMANDS, command) for t, command in run.log.commands]
-        for t, topic, message in sorted(messages, key=lambda one: one[0]):
+        for t, topic, message in sorted(messages, key=lambda entry: entry[0]):
             bag.write(topic, message, Time.from_seconds(t).nanoseconds())
-    return [*kept, path]
+    return [*files, path]
 
 
 POINTS = 800
@@ -220,15 +219,13 @@ _TITLE = "Hardware in the loop"
 
 def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
     """Returns the page's content of one run as plain values. recordings: files in the folder of the page."""
-    charts: list[str] = []
     marks = _marks(run)
-    verdicts = sorted(run.check.verdicts, key=lambda one: one.passed)
+    verdicts = sorted(run.check.verdicts, key=lambda verdict: verdict.passed)
     failed = any(not verdict.passed for verdict in verdicts)
     points = POINTS_OF_FAILED if failed else POINTS
     stopped = spans_of(run.record.t, ~run.record.under(ACTIVE)) if len(run.record.t) else []
     cards = filter(None, (_verdict_card(verdict, marks, stopped) for verdict in verdicts if verdict.signals))
-    shown = html.cards(cards, charts, points, "cards fill")
-    motion = html.cards(_motion(run.record, marks, stopped), charts, points) if failed else ""
+    motion = page.fold("the motion", page.cards(_motion(run.record, marks, stopped), points)) if failed else ""
     t, changes = run.record.t, [(change.t, f"the plant is {change.words}") for change in run.record.changes[1:]]
     return {
         "mode": run.mode,
@@ -239,9 +236,7 @@ def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
         "ended": run.ended,
         "events": [f"{time:.4g} s: {text}" for time, text in sorted([*changes, *run.record.notes])],
         "verdicts": [{"passed": verdict.passed, "sentence": verdict.sentence} for verdict in verdicts],
-        "cards": shown,
-        "motion": motion,
-        "charts": charts,
+        "charts": [page.cards(cards, points, "cards fill"), motion],
         "span": [float(t[0]), float(t[-1])] if len(t) else [0.0, 1.0],
         "recordings": list(recordings),
     }
@@ -249,113 +244,87 @@ def run_content(run: Run, recordings: Sequence[str]) -> dict[str, Any]:
 
 def session_page(results: Sequence[Mapping[str, Any]]) -> str:
     """The page of all tests, in the order in which they ran."""
-    charts: list[str] = []
     spans = [run["span"] for result in results for run in result["runs"]]
-    span = (min((one[0] for one in spans), default=0.0), max((one[1] for one in spans), default=1.0))
-    parts = [_test(k, result, charts) for k, result in enumerate(results)]
+    span = (min((begin for begin, _ in spans), default=0.0), max((end for _, end in spans), default=1.0))
     bad = sum(not _good(result) for result in results)
-    passed = sum(result["outcome"] == "passed" for result in results)
-    counted = f"{len(results)} tests, {bad} failed, {passed} passed"
-    verdict = (
-        html.badge("bad", "failed")
-        if bad
-        else html.badge("good", "passed")
-        if passed
-        else html.badge("warn", "nothing ran")
-    )
-    body = "\n".join([_matrix(results), _tests(results), html.WITHOUT_SCRIPTS, *parts])
-    anchors = [("top", _TITLE), ("requirements", "requirements"), ("tests", "tests")]
-    header = html.header(_TITLE, verdict, counted)
-    return html.document(f"hardware in the loop: {counted}", anchors, header, body, charts, span)
+    n_passed = sum(result["outcome"] == "passed" for result in results)
+    summary = f"{len(results)} tests, {bad} failed, {n_passed} passed"
+    verdict = ("bad", "failed") if bad else ("good", "passed") if n_passed else ("warn", "nothing ran")
+    tests = page.Part("tests", "Tests", _tests(results), "tests")
+    parts = [_requirements(results), tests, *(_test(k, result) for k, result in enumerate(results))]
+    header = page.header(_TITLE, page.badge(*verdict), summary)
+    return page.render(f"hardware in the loop: {summary}", header, parts, _TITLE, span)
 
 
-def _matrix(results: Sequence[Mapping[str, Any]]) -> str:
+def _requirements(results: Sequence[Mapping[str, Any]]) -> page.Part:
     """A row for each requirement with its tests and their verdict."""
     names = sorted({name for result in results for name in result["requirements"]}, key=_natural)
-    if not names:
-        return '<section id="requirements"></section>'
     rows = []
     for name in names:
-        about = [(k, result) for k, result in enumerate(results) if name in result["requirements"]]
-        good = all(result["outcome"] == "passed" for _, result in about)
-        tests = ", ".join(_link(k, result) for k, result in about)
-        rows.append(
-            [html.cell(f"<b>{escape(name)}</b>"), html.state("met" if good else "not met", good=good), html.cell(tests)]
-        )
-    return html.section("requirements", "Requirements", html.table(rows, ("requirement", "verdict", "tests")))
+        tests = [(k, result) for k, result in enumerate(results) if name in result["requirements"]]
+        good = all(result["outcome"] == "passed" for _, result in tests)
+        verdict = page.state("met" if good else "not met", good=good)
+        rows.append([page.tag("b", name), verdict, page.comma_separated(_link(*test) for test in tests)])
+    table = page.table(rows, ("requirement", "verdict", "tests")) if rows else ""
+    return page.Part("requirements", "Requirements" if rows else "", table, "requirements")
 
 
-def _tests(results: Sequence[Mapping[str, Any]]) -> str:
-    rows = []
+def _tests(results: Sequence[Mapping[str, Any]]) -> page.Element:
+    rows: list[list[page.Content]] = []
     for k, result in enumerate(results):
-        verdicts = [one for run in result["runs"] for one in run["verdicts"]]
+        outcomes = [verdict["passed"] for run in result["runs"] for verdict in run["verdicts"]]
         rows.append(
             [
-                html.cell(_link(k, result)),
-                html.state(result["outcome"], good=_good(result)),
-                html.cell(escape(", ".join(result["requirements"])), label="requirements"),
-                html.cell(f"{sum(one['passed'] for one in verdicts)} of {len(verdicts)}", "number", "held"),
-                html.cell(f"{result['duration_s']:.2f} s", "number", "took"),
-                html.cell(escape(result["message"]), "words", "why"),
+                _link(k, result),
+                page.state(result["outcome"], good=_good(result)),
+                ", ".join(result["requirements"]),
+                page.cell(f"{sum(outcomes)} of {len(outcomes)}", "number", "held"),
+                page.cell(f"{result['duration_s']:.2f} s", "number", "took"),
+                page.cell(result["message"], "words", "why"),
             ]
         )
-    head = ("test", "outcome", "requirements", "held", "took", "why")
-    return html.section("tests", "Tests", html.table(rows, head, "nodes"))
+    return page.table(rows, ("test", "outcome", "requirements", "held", "took", "why"), "nodes")
 
 
-def _test(k: int, result: Mapping[str, Any], charts: list[str]) -> str:
+def _test(k: int, result: Mapping[str, Any]) -> page.Part:
     good = _good(result)
-    message = f'<ul class="look"><li class="grave">{escape(result["message"])}</li></ul>' if result["message"] else ""
-    runs = "".join(_run(n, run, charts) for n, run in enumerate(result["runs"]))
-    verdict = html.badge("good" if good else "bad", result["outcome"])
-    return html.part(f"test-{k}", _short(result), [result["test"]], message + runs, verdict=verdict, opened=not good)
+    message = page.findings([(Finding(result["message"], grave=True), "", "")]) if result["message"] else ""
+    runs = [_run_content(n, run) for n, run in enumerate(result["runs"])]
+    notes = [page.badge("good" if good else "bad", result["outcome"]), page.tag("span", result["test"], kind="soft")]
+    return page.Part(f"test-{k}", _short(result), [message, runs], is_open=not good, notes=notes)
 
 
-def _run(n: int, run: Mapping[str, Any], charts: list[str]) -> str:
-    offset = len(charts)
-    charts += run["charts"]
-    about = html.facts(
-        [
-            ("robot", run["robot"]),
-            ("where", run["mode"]),
-            ("seed", run["seed"]),
-            ("plant's time", f"{run['seconds']:.3g} s"),
-        ]
+def _run_content(n: int, run: Mapping[str, Any]) -> page.Content:
+    time = f"{run['seconds']:.3g} s"
+    facts = page.facts([("robot", run["robot"]), ("where", run["mode"]), ("seed", run["seed"]), ("plant's time", time)])
+    causes = [
+        page.tag("div", page.tag("h4", title), page.tag("ul", [page.tag("li", text) for text in texts]))
+        for title, texts in (("Faults injected", run["faults"]), ("Events", run["events"]))
+        if texts
+    ]
+    verdicts = page.table(
+        [page.state("held" if verdict["passed"] else "broken", good=verdict["passed"]), verdict["sentence"]]
+        for verdict in run["verdicts"]
     )
-    causes = "".join(
-        f"<div><h4>{title}</h4><ul>{''.join(f'<li>{escape(one)}</li>' for one in entries)}</ul></div>"
-        for title, entries in (("Faults injected", run["faults"]), ("Events", run["events"]))
-        if entries
-    )
-    said = html.table(
-        [html.state("held" if one["passed"] else "broken", good=one["passed"]), html.cell(escape(one["sentence"]))]
-        for one in run["verdicts"]
-    )
-    recordings = f'<p class="soft">Recording: {html.links(run["recordings"])}</p>' if run["recordings"] else ""
-    # the numbers of charts count from 0 in each run
-    cards, motion = (
-        re.sub(r'data-chart="(\d+)"', lambda found: f'data-chart="{int(found[1]) + offset}"', run[name])
-        for name in ("cards", "motion")
-    )
-    return f"""<h3>Run {n + 1}</h3>{about}
-{recordings}
-<div class="halves">{causes}<div><h4>Assertions</h4>{said}</div></div>
-{cards}{html.more("the motion", motion) if motion else ""}"""
+    assertions = page.tag("div", page.tag("h4", "Assertions"), verdicts)
+    recordings = page.soft("Recording: ", page.links(run["recordings"])) if run["recordings"] else ""
+    halves = page.tag("div", causes, assertions, kind="halves")
+    return [page.tag("h3", f"Run {n + 1}"), facts, recordings, halves, run["charts"]]
 
 
 def _verdict_card(verdict: Verdict, marks: Sequence[Mark], stopped: Sequence[Span]) -> Card | None:
     """The signals of an assertion with what is allowed; those beyond it, or the one that came nearest."""
-    of_it = [one for one in verdict.signals if len(one.t)]
+    signals = [signal for signal in verdict.signals if len(signal.t)]
     if verdict.passed:
-        of_it = [one for one in of_it if one.name == verdict.subject][:1] or of_it[:1]
-    of_it.sort(key=lambda one: one.name != verdict.subject)
-    if not of_it:
+        signals = [signal for signal in signals if signal.name == verdict.subject][:1] or signals[:1]
+    signals.sort(key=lambda signal: signal.name != verdict.subject)
+    if not signals:
         return None
-    found = [_chart(one, verdict, marks, stopped) for one in of_it[:_SHOWN]]
+    charts = [_chart(signal, verdict, marks, stopped) for signal in signals[:_SHOWN]]
     title = f"{verdict.what}: {'held' if verdict.passed else 'broken'}"
     if verdict.shown != verdict.what:
         title += f" (the curve is {verdict.shown})"
-    return Card(title, found, f"allowed {verdict.allowed}" if verdict.allowed else "")
+    return Card(title, charts, f"allowed {verdict.allowed}" if verdict.allowed else "")
 
 
 def _chart(signal: Signal, verdict: Verdict, marks: Sequence[Mark], stopped: Sequence[Span]) -> Chart:
@@ -365,19 +334,19 @@ def _chart(signal: Signal, verdict: Verdict, marks: Sequence[Mark], stopped: Seq
     largest = _largest(signal.values)
     factor, letter = prefix(largest) if signal.unit else (1.0, "")
     limits = [limit for limit in (verdict.lower, verdict.upper) if math.isfinite(limit)]
-    near = [limit for limit in limits if largest >= _NEAR * abs(limit)]
+    drawn_limits = [limit for limit in limits if largest >= _NEAR * abs(limit)]
     spans: list[Span] = []
     if limits:
-        outside = ~((signal.values >= verdict.lower) & (signal.values <= verdict.upper))
+        is_outside = ~((signal.values >= verdict.lower) & (signal.values <= verdict.upper))
         for begin, end in stopped:
-            outside &= ~(np.isnan(signal.values) & (signal.t >= begin) & (signal.t <= end))
-        spans = spans_of(signal.t, outside, join_s=_JOIN_S)
+            is_outside &= ~(np.isnan(signal.values) & (signal.t >= begin) & (signal.t <= end))
+        spans = spans_of(signal.t, is_outside, join_s=_JOIN_S)
     unit = f"{letter}{signal.unit}"
-    drawn = [Mark(factor * limit, sized(factor * limit, unit)) for limit in near]
+    limit_marks = [Mark(factor * limit, sized(factor * limit, unit)) for limit in drawn_limits]
     name = signal.name or verdict.shown
     label = f"{name} [{unit}]" if signal.unit else name
     line = Line(verdict.shown, factor * signal.values, "error")
-    return Chart(signal.t, [line], label, marks=[*drawn, *marks], bands=stopped, alarms=spans)
+    return Chart(signal.t, [line], label, marks=[*limit_marks, *marks], bands=stopped, alarms=spans)
 
 
 def _motion(record: Record, marks: Sequence[Mark], stopped: Sequence[Span]) -> list[Card]:
@@ -389,15 +358,14 @@ def _motion(record: Record, marks: Sequence[Mark], stopped: Sequence[Span]) -> l
         position, reference = (record.signal(kind, error.name) for kind in ("position", "reference"))
         lines = [Line("reference", reference.values, "reference"), Line("position", position.values)]
         if "measured" in record.groups:
-            measured = record.signal("measured", error.name)
-            if not np.array_equal(measured.values, position.values):
-                lines.append(Line("as the controller saw it", measured.values, "second"))
+            controller_view = record.signal("measured", error.name)
+            if not np.array_equal(controller_view.values, position.values):
+                lines.append(Line("as the controller saw it", controller_view.values, "second"))
         charts = [Chart(record.t, lines, f"position [{position.unit}]", marks=list(marks), bands=stopped)]
-        for signal, role in ((error, "error"), (effort, "effort")):
-            factor, letter = prefix(_largest(signal.values))
-            label = f"{role} [{letter}{signal.unit}]"
-            line = Line(role, factor * signal.values, "error" if role == "error" else "effort")
-            charts.append(Chart(record.t, [line], label, bands=stopped, height=110))
+        roles: tuple[tuple[Signal, Role], ...] = ((error, "error"), (effort, "effort"))
+        for signal, role in roles:
+            values, unit = scaled(signal.values, signal.unit)
+            charts.append(Chart(record.t, [Line(role, values, role)], f"{role} [{unit}]", bands=stopped, height=110))
         cards.append(Card(error.name, charts))
     return cards
 
@@ -416,16 +384,16 @@ def _marks(run: Run) -> list[Mark]:
 def _words(fault: Any) -> str:
     """A fault as source text, without arguments that have their defaults."""
     fields = [(field.name, getattr(fault, field.name), field.default) for field in dataclasses.fields(fault)]
-    said = [f"{name}={value!r}" for name, value, default in fields if value != default]
-    return f"{type(fault).__name__}({', '.join(said)})"
+    arguments = [f"{name}={value!r}" for name, value, default in fields if value != default]
+    return f"{type(fault).__name__}({', '.join(arguments)})"
 
 
 def _largest(values: Array) -> float:
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
 
 
-def _link(k: int, result: Mapping[str, Any]) -> str:
-    return f'<a href="#test-{k}">{escape(_short(result))}</a>'
+def _link(k: int, result: Mapping[str, Any]) -> page.Element:
+    return page.tag("a", _short(result), href=f"#test-{k}")
 
 
 def _short(result: Mapping[str, Any]) -> str:

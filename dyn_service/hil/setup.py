@@ -28,8 +28,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class Setup:
-    """launch: a launch file, or the name of a shipped one. arguments: of it. plant, controller: parameters of
-    these nodes, over those of the file. folder: that from which a relative path is taken.
+    """Launch file and parameters of a test.
+
+    launch: a launch file, or the name of a shipped one. arguments: of it. plant, controller: parameters of these
+    nodes, which replace those of the file. folder: relative paths begin here.
     """
 
     launch: str
@@ -56,18 +58,18 @@ class ResolvedSetup:
 
     def plant_parameters(self) -> PlantParameters:
         """The plant's parameters."""
-        return _typed(self.plant, PlantParameters)
+        return _parameters_of(self.plant, PlantParameters)
 
     def controller_parameters(self) -> LoopParameters:
         """The controller's."""
         kind: type[LoopParameters] = self.kind.parameters
-        return _typed(self.controller, kind)
+        return _parameters_of(self.controller, kind)
 
     def server_settings(self) -> ServerSettings | None:
         """The server's settings; None without a server."""
-        return None if self.server is None else _typed(self.server, ServerSettings)
+        return None if self.server is None else _parameters_of(self.server, ServerSettings)
 
-    def over(self, plant: Mapping[str, Any], controller: Mapping[str, Any]) -> ResolvedSetup:
+    def with_overrides(self, plant: Mapping[str, Any], controller: Mapping[str, Any]) -> ResolvedSetup:
         """The same with these parameters of the plant and the controller over their own."""
         first, second = with_parameters(self.plant, plant), with_parameters(self.controller, controller)
         by_name = {first.name: first, second.name: second}
@@ -78,9 +80,10 @@ class ResolvedSetup:
         """Returns the setup with these payloads added to the plant's overlay."""
         if not payloads:
             return self
-        said = self.plant_parameters().overlay.get("payloads", [])
-        own = said if isinstance(said, list) else [said]
-        return self.over({"overlay": {"payloads": [*own, *payloads]}}, {})
+        payload_setting = self.plant_parameters().overlay.get("payloads", [])
+        # a single payload may be written without a list
+        file_payloads = payload_setting if isinstance(payload_setting, list) else [payload_setting]
+        return self.with_overrides({"overlay": {"payloads": [*file_payloads, *payloads]}}, {})
 
 
 def resolve(setup: Setup, folder: Path) -> ResolvedSetup:
@@ -93,27 +96,29 @@ def resolve(setup: Setup, folder: Path) -> ResolvedSetup:
         ConfigurationError: It is malformed, or a parameter is none of its node or of another type.
         InvalidArgumentError: It has not one plant and one controller.
     """
-    named = setup.folder / setup.launch
-    path = named if named.exists() else find_launch_file(setup.launch)
+    local_path = setup.folder / setup.launch
+    path = local_path if local_path.exists() else find_launch_file(setup.launch)
     plan = make_plan(read_launch_file(path), dict(setup.arguments), folder=folder)
-    found: dict[str, list[ProcessPlan]] = {"plant": [], "controller": [], "server": []}
+    by_kind: dict[str, list[ProcessPlan]] = {"plant": [], "controller": [], "server": []}
     for process in plan.processes:
         kind = process.kind
         if isinstance(kind, ControllerKind):
-            found["controller"].append(process)
-        elif kind is not None and kind.name in found:
-            found[kind.name].append(process)
-    for what in ("plant", "controller"):
-        if len(found[what]) != 1:
-            raise InvalidArgumentError(f"{path} starts {len(found[what])} {what}s: a test needs one {what}")
-    server = found["server"][0] if found["server"] else None
-    return ResolvedSetup(plan, found["plant"][0], found["controller"][0], server).over(setup.plant, setup.controller)
+            by_kind["controller"].append(process)
+        elif kind is not None and kind.name in by_kind:
+            by_kind[kind.name].append(process)
+    for role in ("plant", "controller"):
+        if len(by_kind[role]) != 1:
+            raise InvalidArgumentError(f"{path} starts {len(by_kind[role])} {role}s: a test needs one {role}")
+    server = by_kind["server"][0] if by_kind["server"] else None
+    bench = ResolvedSetup(plan, by_kind["plant"][0], by_kind["controller"][0], server)
+    return bench.with_overrides(setup.plant, setup.controller)
 
 
 def with_parameters(process: ProcessPlan, values: Mapping[str, Any]) -> ProcessPlan:
     """The process with some parameters over its own."""
     if not values:
         return process
+    # a copy: other tests of the session have the same plan
     parameters = Parameters(deepcopy(dict(process.parameters)))
     for name, value in values.items():
         text = json.dumps(msgspec.to_builtins(value))
@@ -124,5 +129,5 @@ def with_parameters(process: ProcessPlan, values: Mapping[str, Any]) -> ProcessP
     return replace(process, command=(*process.command, *words), parameters=parameters.values)
 
 
-def _typed(process: ProcessPlan, kind: type[T]) -> T:
+def _parameters_of(process: ProcessPlan, kind: type[T]) -> T:
     return typed(Parameters(deepcopy(dict(process.parameters))), kind)[1]

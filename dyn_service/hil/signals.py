@@ -56,19 +56,18 @@ class Signal:
 
     def __post_init__(self) -> None:
         if self.t.ndim != 1 or self.t.shape != self.values.shape:
-            raise InvalidArgumentError(
-                f"signal {self.name!r} has times of shape {self.t.shape} and values of shape {self.values.shape}: "
-                "expected (k,) of both"
-            )
+            shapes = f"{self.t.shape} and {self.values.shape}"
+            raise InvalidArgumentError(f"signal {self.name!r}: expected times and values (k,), found {shapes}")
 
     def between(self, from_s: float, until_s: float) -> Signal:
         """The part from `from_s` on and before `until_s`."""
-        chosen = (self.t >= from_s) & (self.t < until_s)
-        return Signal(self.name, self.unit, self.t[chosen], self.values[chosen])
+        in_span = (self.t >= from_s) & (self.t < until_s)
+        return Signal(self.name, self.unit, self.t[in_span], self.values[in_span])
 
     def rate(self) -> Signal:
         """The rate of change: the difference from one value to the next over their time, at the later one's time."""
-        with np.errstate(invalid="ignore"):  # between two infinities is no number
+        # The rate between two infinities is no number, which fails every bound.
+        with np.errstate(invalid="ignore"):
             return Signal(self.name, f"{self.unit}/s", self.t[1:], np.diff(self.values) / np.diff(self.t))
 
 
@@ -135,34 +134,34 @@ class Record:
             InvalidArgumentError: There is no such kind or no such joint in it; it says which there are.
         """
         if kind not in self.groups:
-            near = did_you_mean(kind, self.groups)
-            raise InvalidArgumentError(f"no signals {kind!r}; the record has {', '.join(self.groups)}{near}")
+            hint = did_you_mean(kind, self.groups)
+            raise InvalidArgumentError(f"no signals {kind!r}; the record has {', '.join(self.groups)}{hint}")
         names, units, values = self.groups[kind]
-        chosen = [k for k, name in enumerate(names) if joint is None or name == joint or name.startswith(joint + ".")]
-        if not chosen:
-            near = did_you_mean(joint or "", names)
-            raise InvalidArgumentError(f"no joint {joint!r}; the joints are {', '.join(names)}{near}")
-        return [Signal(names[k], units[k], self.t, values[:, k]) for k in chosen]
+        indices = [k for k, name in enumerate(names) if joint is None or name == joint or name.startswith(joint + ".")]
+        if not indices:
+            hint = did_you_mean(joint or "", names)
+            raise InvalidArgumentError(f"no joint {joint!r}; the joints are {', '.join(names)}{hint}")
+        return [Signal(names[k], units[k], self.t, values[:, k]) for k in indices]
 
     def signal(self, kind: str, joint: str) -> Signal:
         """The one signal of a joint."""
-        found = self.signals(kind, joint)
-        if len(found) > 1:
-            raise InvalidArgumentError(f"joint {joint!r} has several: {', '.join(one.name for one in found)}")
-        return found[0]
+        signals = self.signals(kind, joint)
+        if len(signals) > 1:
+            raise InvalidArgumentError(f"joint {joint!r} has several: {', '.join(signal.name for signal in signals)}")
+        return signals[0]
 
     def at(self, t: float) -> Change:
         """The plant's mode at the time t."""
-        before = [change for change in self.changes if change.t <= t]
-        if not before:
+        earlier = [change for change in self.changes if change.t <= t]
+        if not earlier:
             raise InvalidArgumentError(f"the record begins after {t:g} s")
-        return before[-1]
+        return earlier[-1]
 
     def under(self, mode: str) -> NDArray[np.bool_]:
         """(k,): whether the plant was in this mode at each time."""
         begins = np.array([change.t for change in self.changes])
-        which = np.searchsorted(begins, self.t, side="right") - 1
-        return np.array([change.mode == mode for change in self.changes])[which]
+        change_index = np.searchsorted(begins, self.t, side="right") - 1
+        return np.array([change.mode == mode for change in self.changes])[change_index]
 
     @property
     def begun_s(self) -> float:
@@ -226,22 +225,23 @@ class Record:
         if list(self.groups) != list(other.groups):
             return f"the signals differ: {', '.join(self.groups)} here, {', '.join(other.groups)} there"
         for kind, (names, _, values) in self.groups.items():
-            there = other.groups[kind]
-            if there.names != names or there.values.shape != values.shape:
+            other_group = other.groups[kind]
+            if other_group.names != names or other_group.values.shape != values.shape:
                 return f"{kind}: the joints differ"
-            bits = (np.ascontiguousarray(one).view(np.uint64) for one in (values, there.values))
+            # as bits, by which NaN equals NaN and 0.0 differs from -0.0
+            bits = (np.ascontiguousarray(array).view(np.uint64) for array in (values, other_group.values))
             differs = np.not_equal(*bits)
             if differs.any():
                 row, column = np.unravel_index(int(np.argmax(differs)), differs.shape)
-                found = f"{float(values[row, column])!r} here and {float(there.values[row, column])!r} there"
-                return f"{names[column]}: {kind} {found} at {self.t[row]:g} s"
+                entry = f"{float(values[row, column])!r} here and {float(other_group.values[row, column])!r} there"
+                return f"{names[column]}: {kind} {entry} at {self.t[row]:g} s"
         if self.changes != other.changes:
             return "the plant's modes differ"
-        answers = [(one.answers.t.tobytes(), one.answers.values.tobytes()) for one in (self, other)]
+        answers = [(record.answers.t.tobytes(), record.answers.values.tobytes()) for record in (self, other)]
         return None if answers[0] == answers[1] else "the commands' times differ"
 
 
-class Seen(NamedTuple):
+class ReceivedState(NamedTuple):
     """A message that the controller took, at which row of the states."""
 
     row: int
@@ -250,15 +250,15 @@ class Seen(NamedTuple):
 
 @dataclass
 class MessageLog:
-    """at: the plant's joints. messages: what makes ROS's of its states. bounds: of these. control_s, deadline_s: the
-    controller's. title: of the robot.
+    """configuration: the plant's joints. messages: what makes ROS's of its states. bounds: of these. control_s,
+    deadline_s: the controller's. title: of the robot.
 
     states: as the plant sent them. motions: where it really was, one (q, v) for each state, where that is known.
-    seen: what the controller took of them, where that is known. commands: as they were sent, with their times.
+    received: what the controller took of them, where that is known. commands: as they were sent, with their times.
     followed: the references. notes: other events, with their times. ends, asked_s: as in `Record`.
     """
 
-    at: Configuration
+    configuration: Configuration
     messages: JointStates
     bounds: Limits
     control_s: float
@@ -266,7 +266,7 @@ class MessageLog:
     title: str
     states: list[PlantState] = field(default_factory=list)
     motions: list[tuple[Array, Array]] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    received: list[ReceivedState] = field(default_factory=list)
     commands: list[tuple[float, JointCommand]] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
@@ -278,8 +278,8 @@ class MessageLog:
         """An empty one of a plant and its controller. robot: the one of the plant's file. safety: the plant's."""
         limits, control_s = robot.limits, 1.0 / controller.rate_hz
         bounds = Limits(limits.lower, limits.upper, safety.velocity_limit, safety.effort_limit)
-        at, deadline_s = robot.configuration, controller.deadline_s or control_s
-        return cls(at, JointStates.of(robot), bounds, control_s, deadline_s, robot.description.name)
+        configuration, deadline_s = robot.configuration, controller.deadline_s or control_s
+        return cls(configuration, JointStates.of(robot), bounds, control_s, deadline_s, robot.description.name)
 
     def end(self, now_s: float, why: str, faults: Sequence[Any]) -> None:
         """Notes that a node ended. faults: those that are injected. They explain the end of a controller because of its
@@ -290,60 +290,59 @@ class MessageLog:
 
     def record(self, counts: Mapping[str, int]) -> Record:
         """Returns the messages as signals."""
-        at, states = self.at, self.states
+        configuration, states = self.configuration, self.states
         t = np.array([state.stamp for state in states])
-        effort = _table([state.effort for state in states], at.nv)
-        if self.motions:
-            q, v = (_table([motion[k] for motion in self.motions], n) for k, n in ((0, at.nq), (1, at.nv)))
-        else:
-            q = _table([state.position for state in states], at.nq)
-            v = _table([state.velocity for state in states], at.nv)
+        effort = _table([state.effort for state in states], configuration.nv)
+        q = _table([q for q, _ in self.motions] or [state.position for state in states], configuration.nq)
+        v = _table([v for _, v in self.motions] or [state.velocity for state in states], configuration.nv)
         session = np.array([state.session for state in states])
-        reference, rate = followed_at(at, t, session, self.followed)
+        reference, rate = followed_at(configuration, t, session, self.followed)
         active = np.array([state.mode == ACTIVE for state in states], dtype=bool)
+        # No numbers, so that no bound holds while the plant follows no reference.
         reference[~active], rate[~active] = np.nan, np.nan
         error = np.full_like(v, np.nan)
-        error[active] = at.error(q[active], reference[active])  # NaN without a reference
-        lengths = ["m" if shift else "rad" if angle else "" for shift, angle in zip(at.shifts, at.angles, strict=True)]
-        turning = [bool(turn) for turn in at.turns]
-        groups = {"position": Group(at.position_names, tuple(lengths), q)}
-        if self.seen:
-            groups["measured"] = Group(at.position_names, tuple(lengths), self._measured(len(t)))
-        groups["reference"] = Group(at.position_names, tuple(lengths), reference)
+        error[active] = configuration.error(q[active], reference[active])  # NaN without a reference
+        entries = zip(configuration.shifts, configuration.angles, strict=True)
+        lengths = tuple("m" if shift else "rad" if angle else "" for shift, angle in entries)
+        groups = {"position": Group(configuration.position_names, lengths, q)}
+        if self.received:
+            groups["measured"] = Group(configuration.position_names, lengths, self._received_positions(len(t)))
+        groups["reference"] = Group(configuration.position_names, lengths, reference)
         for kind, table, units in (
             ("velocity", v, ("rad/s", "m/s")),
             ("reference_velocity", rate, ("rad/s", "m/s")),
             ("effort", effort, ("N m", "N")),
             ("error", error, ("rad", "m")),
         ):
-            groups[kind] = Group(at.velocity_names, tuple(units[0] if turn else units[1] for turn in turning), table)
+            entry_units = tuple(units[0] if turn else units[1] for turn in configuration.turns)
+            groups[kind] = Group(configuration.velocity_names, entry_units, table)
         for interface, table in self._commanded().items():
-            like = groups["error" if interface == "position" else interface]
-            groups[COMMANDED + interface] = Group(like.names, like.units, table)
+            group = groups["error" if interface == "position" else interface]
+            groups[COMMANDED + interface] = Group(group.names, group.units, table)
         return Record(
             t, groups, self._changes(), self._answers(), self.bounds, self.control_s, self.deadline_s,
             dict(counts), self.title, tuple(self.notes), tuple(self.ends), self.asked_s,
         )  # fmt: skip
 
-    def _measured(self, count: int) -> Array:
+    def _received_positions(self, count: int) -> Array:
         """The last position that the controller had received at each row; the first position before that."""
-        rows = np.array([one.row for one in self.seen])
-        which = np.maximum(np.searchsorted(rows, np.arange(count), side="right") - 1, 0)
-        return _table([one.state.position for one in self.seen], self.at.nq)[which]
+        rows = np.array([received.row for received in self.received])
+        received_index = np.maximum(np.searchsorted(rows, np.arange(count), side="right") - 1, 0)
+        return _table([received.state.position for received in self.received], self.configuration.nq)[received_index]
 
     def _commanded(self) -> dict[str, Array]:
         """For each commanded interface, the values of the active command at each row; NaN without a command."""
-        names, answers = self.at.velocity_names, {command.state_seq: command for _, command in self.commands}
-        found: dict[str, Array] = {}
+        names, answers = self.configuration.velocity_names, {command.state_seq: command for _, command in self.commands}
+        tables: dict[str, Array] = {}
         for row, state in enumerate(self.states):
             command = answers.get(state.command_seq) if state.mode in RUNNING else None
             if command is None or command.session != state.session:
                 continue
             order = joint_order(command.name, names)
             if order is not None:
-                table = found.setdefault(command.interface, np.full((len(self.states), len(names)), np.nan))
+                table = tables.setdefault(command.interface, np.full((len(self.states), len(names)), np.nan))
                 table[row] = interface_values(command)[order]
-        return found
+        return tables
 
     def _changes(self) -> tuple[Change, ...]:
         runs = groupby(self.states, key=lambda state: (state.mode, state.cause, state.reason))
@@ -351,12 +350,13 @@ class MessageLog:
 
     def _answers(self) -> Signal:
         """When a command took effect, and how long after the state that it answered."""
-        taken = [
-            (after.stamp, round(after.command_delay, 9))  # a difference of times: to the ns, without their rounding
-            for before, after in zip([None, *self.states], self.states, strict=False)
-            if after.command_seq >= 0 and (before is None or after.command_seq != before.command_seq)
+        # To the ns, because a delay is a difference of times with rounding errors.
+        answers = [
+            (state.stamp, round(state.command_delay, 9))
+            for previous_state, state in zip([None, *self.states], self.states, strict=False)
+            if state.command_seq >= 0 and (previous_state is None or state.command_seq != previous_state.command_seq)
         ]
-        t, delay = np.array(taken).reshape(-1, 2).T
+        t, delay = np.array(answers).reshape(-1, 2).T
         return Signal("answers", "s", t.copy(), delay.copy())
 
 

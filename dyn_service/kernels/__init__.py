@@ -14,7 +14,7 @@ python_api      parts of the IR: calls of Python's API
 jit             LLVM IR -> machine code
 compiling       traced kernel -> NumPy ufunc
 loop            copies states into vectors and results back, for all kernels
-row_rotation    results rotated to world axes
+row_rotation    results and wrenches rotated to other axes, and moved torques
 direct          calls of kernels without the cost of a NumPy ufunc
 wrenches        external wrenches of direct calls
 rollout         several kernels called in turn, many times, in compiled code

@@ -16,14 +16,14 @@ from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels.frames import KernelTree
 from dyn_service.kernels.graph import Graph, trace
 from dyn_service.kernels.rolled import FEW_KINDS, MAX_KINDS, Rolled, roll
-from dyn_service.kernels.signature import Signature, sizes_of
+from dyn_service.kernels.signature import Signature, sizes_of, total_size
 from dyn_service.kernels.staged import Staged
 from dyn_service.model.tree import Tree
 
 MAX_OPERATIONS = 200_000
 """Operations of one kernel as traced, common subexpressions counted once: some 40 s of compiling, in 0.9 GB."""
 
-_FIRST_PROBE, _SECOND_PROBE = 16, 24
+FIRST_PROBE, SECOND_PROBE = 16, 24
 """Numbers of bodies of the two smallest trees that are traced to measure how the operations grow."""
 
 _MAX_EXPONENT = 4.0
@@ -52,7 +52,8 @@ def rolled_if_large(model: KernelTree, signature: Signature) -> Rolled | None:
     Raises:
         ResourceExhaustedError: It cannot be compiled as loops, and is too large for straight-line code.
     """
-    if len(model.tree) <= _FIRST_PROBE:
+    # Robot and query decide the form, never a measured time, so that a robot has the same bits in every run.
+    if len(model.tree) <= FIRST_PROBE:
         return None  # no query on so few bodies is near the limit
     try:
         rolled = roll(model, signature, MAX_KINDS)
@@ -63,6 +64,7 @@ def rolled_if_large(model: KernelTree, signature: Signature) -> Rolled | None:
     factor = SOLVED_MATRICES_FACTOR if rolled.solved and not rolled.products else factor
     if rolled.operations <= MAX_UNROLLED * factor:
         return None
+    # Each kind is compiled, so few kinds; the form is chosen with many, which count the operations that zeros save.
     return rolled if max(rolled.kind) < FEW_KINDS else roll(model, signature)
 
 
@@ -80,9 +82,9 @@ def check_predicted_operations(model: KernelTree, signature: Signature) -> None:
     """
     whole = len(model.tree)
     counts: list[tuple[int, int]] = []
-    bodies = _FIRST_PROBE
+    bodies = FIRST_PROBE
     while True:
-        operations = _operations(model, signature, bodies)
+        operations = operation_count(model, signature, bodies)
         if operations > MAX_OPERATIONS:
             raise _too_large_error(model.tree, signature)
         counts.append((bodies, operations))
@@ -90,7 +92,7 @@ def check_predicted_operations(model: KernelTree, signature: Signature) -> None:
         if bodies == whole or operations * (whole / bodies) ** exponent < MAX_OPERATIONS / 2:
             return
         if len(counts) == 1:
-            bodies = min(_SECOND_PROBE, whole)
+            bodies = min(SECOND_PROBE, whole)
             continue
         # The number of bodies that exceeds the limit if operations grow with this exponent.
         enough = math.ceil(bodies * (1.1 * MAX_OPERATIONS / operations) ** (1.0 / exponent))
@@ -121,8 +123,8 @@ def batch_sizes(rolled: Graph | Rolled | Staged, lanes: int) -> tuple[int, int] 
         rolled: The kernel.
         lanes: States per vector of the processor.
     """
-    results = sum(operand.size for operand in rolled.signature.outputs)
-    inputs = sum(operand.size for operand in rolled.signature.inputs)
+    results = total_size(rolled.signature.outputs)
+    inputs = total_size(rolled.signature.inputs)
     if 8 * results > MAX_CACHED_BYTES:
         lanes = min(lanes, 2)
     for states in (2, 1):
@@ -147,9 +149,9 @@ def check_size(graph: Graph | Rolled | Staged, tree: Tree, lanes: int) -> None:
             raise _too_large_error(tree, graph.signature)
     elif batch_sizes(graph, lanes) is None:
         operands = (*graph.signature.inputs * (1 + DRAWN_STATES), *graph.signature.outputs * 5)
-        needed = 8 * (sum(operand.size for operand in operands) + graph.workspace)
+        size_bytes = 8 * (total_size(operands) + graph.workspace)
         raise ResourceExhaustedError(
-            f"{graph.signature.name} of robot '{tree.name}' needs {needed / 1e9:.1f} GB of memory, "
+            f"{graph.signature.name} of robot '{tree.name}' needs {size_bytes / 1e9:.1f} GB of memory, "
             f"at most {MAX_BYTES / 1e9:.1f} GB are allowed: its {len(tree)} bodies are too many for this query"
         )
 
@@ -161,7 +163,8 @@ def _too_large_error(tree: Tree, signature: Signature) -> ResourceExhaustedError
     )
 
 
-def _operations(model: KernelTree, signature: Signature, bodies: int) -> int:
+def operation_count(model: KernelTree, signature: Signature, bodies: int) -> int:
+    """Returns the operations of a kernel for the first bodies of a tree."""
     first = model.first(bodies)
     return trace(first, signature.resized(sizes_of(first.tree, first.tree))).operations
 
@@ -170,6 +173,6 @@ def _exponent(counts: list[tuple[int, int]]) -> float:
     """Returns the power of the number of bodies with which operations grow, from the last two (bodies, operations)."""
     if len(counts) == 1:
         return _MAX_EXPONENT
-    (fewer, before), (bodies, now) = counts[-2:]
-    power = math.log(max(now, 1) / max(before, 1)) / math.log(bodies / fewer)
+    (previous_bodies, previous_operations), (bodies, operations) = counts[-2:]
+    power = math.log(max(operations, 1) / max(previous_operations, 1)) / math.log(bodies / previous_bodies)
     return min(max(power, 1.0), _MAX_EXPONENT)

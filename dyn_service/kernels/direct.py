@@ -14,25 +14,17 @@ them to the inputs of the kernel. A third tuple may contain the arrays of the re
 its shape, and without overlap with each other or with an input. An input is a `numpy.ndarray` itself, of native aligned
 doubles, with any strides, of the operand's core shape; one axis of states may precede it. All inputs with this axis
 have the same number of states; those without it are the same in all states. An operand that accepts one number for a
-vector of equal numbers (`Operand.scalar`) may also be a `float`. A vector of one state may be a list or tuple of
-numbers. Vectors may be arrays of singles or 64-bit integers: at most `CONVERTED` numbers are converted. External
-wrenches are converted as `kernels.wrenches` describes. The result is the gufunc's to the last bit: a new array, or a
-NumPy number if the output has no axes, or a tuple of these. The call raises only genuine errors, such as a lack of
-memory.
-
-**Floating-point errors.** `numpy.errstate` determines whether the gufunc raises, warns or ignores. So if the status
-flags show overflow, underflow, division by zero or an invalid operation, this call drops its result and returns `None`;
-the gufunc computes it again and treats the flags by `numpy.errstate`.
+vector of equal numbers (`Operand.scalar`) may also be a `float` or a `numpy.float64`. A vector of one state may be a
+list or tuple of numbers. Vectors may be arrays of singles or 64-bit integers: at most `CONVERTED` numbers are
+converted. External wrenches are converted as `kernels.wrenches` describes. The result is the gufunc's to the last bit:
+a new array, or a NumPy number if the output has no axes, or a tuple of these. The call raises only genuine errors, such
+as a lack of memory.
 
 **One function for all kernels.** Its machine code is the same for every kernel and robot; it is compiled once and kept
 in the store. The differences are in a packed plan, the builtin's `self`: see `_plan`.
 
 **Memory layout.** `kernels.python_api` describes the objects that it reads. If their layout may differ (not CPython, no
 GIL, tracing of references, 32 bits), or a check finds that it does, `direct_call` returns None.
-
-**The GIL** is held while less than `HELD_BYTES` of code run, 1 % of the 5 ms for which a thread may hold it. A call
-that releases it while another thread is busy may wait for that thread's whole turn: some calls of 0.08 ms then took 2
-to 12 ms, and none that held it did. A control loop would miss its deadline.
 
 Measured medians of a call, gufunc and this call: inverse dynamics of the Panda 1.05 and 0.35 us, of TALOS (50 joints)
 2.5 and 1.8 us; forward dynamics 1.22 and 0.52 us, 4.9 and 4.3 us; a pendulum, whose kernel takes almost no time, 0.86
@@ -70,12 +62,14 @@ from dyn_service.kernels.python_api import (
     short,
     table,
 )
-from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.signature import Operand, Signature, total_size
 from dyn_service.kernels.wrenches import TABLE_WORDS, WrenchConversion, emit_conversion, emit_for_each
 from dyn_service.support.buffers import LARGE_BYTES
 
 DirectCall = Callable[..., Any]
 
+# 1 % of the 5 ms for which a thread may hold the GIL. A call that releases it while another thread is busy may wait for
+# that thread's whole turn: some calls of 0.08 ms then took 2 to 12 ms, and a control loop would miss its deadline.
 HELD_BYTES = 1 << 20
 """Work from which the GIL is released, in bytes of machine code run for all vectors of states: some 50 us."""
 
@@ -92,22 +86,22 @@ _WRITABLE, _CONTIGUOUS = 0x0400, 0x0001
 """NPY_ARRAY_WRITEABLE and NPY_ARRAY_C_CONTIGUOUS."""
 
 ANY = object()
-"""In `Arguments.others`: the call accepts any object as this argument and does not read it."""
+"""In `Arguments.optional`: the call accepts any object as this argument and does not read it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
     """How the two tuples of a call become the inputs of a kernel.
 
-    The first tuple has the kernel's inputs that are in neither `others` nor `fixed`. others: the second tuple by name,
-    in order. For an input of the kernel: the array that replaces None. For any other argument: the only object
-    accepted, or `ANY`. fixed: arrays of the inputs that no argument sets. still: by name of an input that is a vector,
-    the indices of the entries that must be 0.
+    The first tuple has the kernel's inputs that are in neither `optional` nor `fixed`. optional: the second tuple by
+    name, in order. For an input of the kernel: the array that replaces None. For any other argument: the only object
+    accepted, or `ANY`. fixed: arrays of the inputs that no argument sets. zero_entries: by name of an input that is a
+    vector, the indices of the entries that must be 0.
     """
 
-    others: Mapping[str, object] = field(default_factory=dict)
+    optional: Mapping[str, object] = field(default_factory=dict)
     fixed: Mapping[str, object] = field(default_factory=dict)
-    still: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    zero_entries: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 # The plan: 64-bit integers, first those of the kernel, then those of each operand, which end with its shape.
@@ -119,12 +113,12 @@ class Arguments:
     _CONVERSION,
     _WRENCHES,
     _REQUIRED,
-    _OTHERS,
+    _OPTIONAL,
     _FIXED,
     _LARGE_FROM,
     _LOOP_PLAN,
     _CONVERTED,
-    _STILL,
+    _ZERO_ENTRIES,
     _OPERANDS,
 ) = range(14)
 _ACCEPTED, _IGNORED = -1, -2  # instead of the index of an input: an argument with one accepted value, or with any
@@ -166,22 +160,22 @@ def _plan(signature: Signature, loop: Loop, arguments: Arguments, conversion: Wr
     plan_of_wrenches = ctypes.create_string_buffer(packed_wrenches)
     words = [loop.address, len(signature.inputs), len(signature.outputs), _released_from(size)]
     words += [ctypes.addressof(plan_of_wrenches), wrenches]
-    named = {*arguments.others, *arguments.fixed}
-    words += [sum(name not in named for name in names), len(arguments.others), len(arguments.fixed)]
-    words += [-(-LARGE_BYTES // (8 * sum(operand.size for operand in signature.outputs)))]
+    argument_names = {*arguments.optional, *arguments.fixed}
+    words += [sum(name not in argument_names for name in names), len(arguments.optional), len(arguments.fixed)]
+    words += [-(-LARGE_BYTES // (8 * total_size(signature.outputs)))]
     words += [ctypes.addressof(loop.plan)]
-    words += [max(CONVERTED, sum(each.size for each in signature.inputs if len(each.shape) == 1))]
-    still = [(names.index(name), entry) for name, entries in arguments.still.items() for entry in entries]
-    words += [len(still)]
+    words += [max(CONVERTED, sum(operand.size for operand in signature.inputs if len(operand.shape) == 1))]
+    zero_entries = [(names.index(name), entry) for name, entries in arguments.zero_entries.items() for entry in entries]
+    words += [len(zero_entries)]
     first_step = len(operands)  # after the operands' strides from state to state
     for operand in operands:
         shape = (*operand.shape, *(0,) * (MAX_AXES - len(operand.shape)))
         words += [len(operand.shape), operand.scalar, first_step, *shape]
         first_step += len(operand.shape)
-    for name, default in (*arguments.others.items(), *arguments.fixed.items()):
-        unread = _IGNORED if default is ANY else _ACCEPTED
-        words += [names.index(name) if name in names else unread, id(default)]
-    words += [word for pair in still for word in pair]
+    for name, default in (*arguments.optional.items(), *arguments.fixed.items()):
+        marker = _IGNORED if default is ANY else _ACCEPTED
+        words += [names.index(name) if name in names else marker, id(default)]
+    words += [word for pair in zero_entries for word in pair]
     plan = _Plan(struct.pack(f"={len(words)}q", *words))
     plan.owned = (loop, arguments, conversion, plan_of_wrenches)
     return plan
@@ -205,9 +199,10 @@ def direct_call(
     if conversion is not None and {conversion.poses.lanes, Body.of(loop.code).lanes} != {host().lanes}:
         return None
     with _LOADING:
-        method, made = _method()
+        method, code = _method()
     plan = _plan(signature, loop, arguments, conversion)
-    plan.owned += (method, made)
+    plan.owned += (method, code)
+    # The plan is the builtin's self, so Python keeps it, and the code it owns, while a thread runs the call.
     call: DirectCall = _builtin()(ctypes.addressof(method), plan, None)
     return call
 
@@ -241,8 +236,8 @@ def _method() -> tuple[_MethodDef, LoadedCode]:
     """Returns the compiled function, loaded into this process, and its code."""
     code = shared_code("direct call", "kernels.direct", _emit)
     api_table = addresses()
-    filled = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
-    (ctypes.c_void_p * len(api_table)).from_address(filled)[:] = [*api_table]
+    table_address = ctypes.CFUNCTYPE(ctypes.c_void_p)(code.address(_TABLE))()
+    (ctypes.c_void_p * len(api_table)).from_address(table_address)[:] = [*api_table]
     doc = b"Calls a kernel for one state or a batch; returns None for arguments that need the gufunc."
     method = _MethodDef(b"direct_call", code.address(_ENTRY), _METH_FASTCALL, doc)
     return method, code
@@ -252,8 +247,8 @@ def _emit() -> str:
     """Returns the module: `direct(self, args, nargs)` of METH_FASTCALL, and `table()`, which returns its table."""
     module = ir.Module(name=_ENTRY)
     api_table = table(module)
-    where = ir.Function(module, function(POINTER), _TABLE)
-    ir.IRBuilder(where.append_basic_block()).ret(ir.Constant.bitcast(api_table, POINTER))
+    table_function = ir.Function(module, function(POINTER), _TABLE)
+    ir.IRBuilder(table_function.append_basic_block()).ret(ir.Constant.bitcast(api_table, POINTER))
     _Direct(module, api_table, emit_conversion(module, api_table)).emit()
     return str(module)
 
@@ -263,10 +258,10 @@ class _Direct(Writer):
 
     def __init__(self, module: ir.Module, api_table: Any, convert: Any) -> None:
         super().__init__(module, api_table, _ENTRY, function(POINTER, POINTER, POINTER, I64))
-        self.itself, self.given, self.count = self.function.args
+        self.plan_object, self.arguments, self.count = self.function.args
         self.convert = convert
         # The loop's arguments: address and strides of each operand; numbers that replace vectors; new arrays.
-        self.bases, self.steps, self.numbers, self.made = (
+        self.bases, self.steps, self.numbers, self.new_arrays = (
             self.b.alloca(POINTER, size=integer(words))
             for words in (MAX_OPERANDS, MAX_OPERANDS * (1 + MAX_AXES), MAX_OPERANDS, MAX_OPERANDS)
         )
@@ -279,13 +274,14 @@ class _Direct(Writer):
 
     def emit(self) -> None:
         b = self.b
-        self.plan = self.call("PyBytes_AsString", self.itself)
+        self.plan = self.call("PyBytes_AsString", self.plan_object)
         self.inputs, self.outputs = self.word(self.plan, _INPUTS), self.word(self.plan, _OUTPUTS)
         self.room = b.alloca(I64)  # for numbers that are converted to doubles
         b.store(self.word(self.plan, _CONVERTED), self.room)
-        self.call("PyUFunc_getfperr")  # cleared; the flags of conversions count too
+        # Clears the flags before the inputs are read: those of conversions count too.
+        self.call("PyUFunc_getfperr")
         self.take_inputs()
-        self.check_still()
+        self.check_zero_entries()
         self.prepare_outputs()
         self.run()
         self.give_outputs()
@@ -293,44 +289,44 @@ class _Direct(Writer):
         self.drop_outputs()
         b.branch(self.refused)
         b.position_at_end(self.refused)
-        self.call("Py_IncRef", self.known("None"))
-        b.ret(self.known("None"))
+        self.call("Py_IncRef", self.object_address("None"))
+        b.ret(self.object_address("None"))
         b.position_at_end(self.failed)
         self.drop_outputs()
         b.ret(ir.Constant(POINTER, None))
 
     def take_inputs(self) -> None:
         b = self.b
-        self.into = b.icmp_signed("==", self.count, integer(3))
-        self.continue_if(b.or_(self.into, b.icmp_signed("==", self.count, integer(2))), otherwise=self.refused)
-        given_objects = self.unpack()
+        self.has_outputs = b.icmp_signed("==", self.count, integer(3))
+        self.continue_if(b.or_(self.has_outputs, b.icmp_signed("==", self.count, integer(2))), failure=self.refused)
+        objects = self.unpack()
         with loop_over(b, self.inputs) as k:
-            given = self.word(given_objects, k, POINTER)
+            argument = self.word(objects, k, POINTER)
             operand = self.operand(k)
             with b.if_else(b.icmp_signed("==", k, self.word(self.plan, _WRENCHES))) as (wrenches, other):
                 with wrenches:
-                    self.put(self.bases, k, given)  # converted when all arrays are known
-                with other, b.if_else(self.is_a(given, "ndarray")) as (array, number):
+                    self.put(self.bases, k, argument)  # converted when all arrays are known
+                with other, b.if_else(self.is_a(argument, "ndarray")) as (array, number):
                     with array:
-                        self.take_array_or_convert(given, k, operand)
-                    with number, b.if_else(self.is_a(given, "float")) as (equal, items):
+                        self.take_array_or_convert(argument, k, operand)
+                    with number, b.if_else(self.is_real(argument)) as (equal, items):
                         with equal:
                             may_be = b.icmp_signed("!=", self.word(operand, _SCALAR), integer(0))
-                            self.continue_if(may_be, otherwise=self.refused)
-                            self.take_number(given, k, operand)
+                            self.continue_if(may_be, failure=self.refused)
+                            self.take_number(argument, k, operand)
                         with items:
-                            self.convert_items(given, k, operand)
+                            self.convert_items(argument, k, operand)
 
     def unpack(self) -> Any:
         """Returns the address of the inputs in order, from the two tuples and the plan."""
         b = self.b
         objects = b.alloca(POINTER, size=integer(MAX_OPERANDS))
-        required, others = (self.word(self.given, k, POINTER) for k in range(2))
-        counts = [self.word(self.plan, word) for word in (_REQUIRED, _OTHERS)]
-        for given, count in zip((required, others), counts, strict=True):
-            self.continue_if(self.is_a(given, "tuple"), otherwise=self.refused)
-            as_many = b.icmp_signed("==", self.call("PyTuple_Size", given), count)
-            self.continue_if(as_many, otherwise=self.refused)
+        required, optional = (self.word(self.arguments, k, POINTER) for k in range(2))
+        counts = [self.word(self.plan, word) for word in (_REQUIRED, _OPTIONAL)]
+        for arguments, count in zip((required, optional), counts, strict=True):
+            self.continue_if(self.is_a(arguments, "tuple"), failure=self.refused)
+            as_many = b.icmp_signed("==", self.call("PyTuple_Size", arguments), count)
+            self.continue_if(as_many, failure=self.refused)
         with loop_over(b, counts[0]) as k:
             self.put(objects, k, self.call("PyTuple_GetItem", required, k))
         entry = self.operand(b.add(self.inputs, self.outputs))  # after the words of the operands
@@ -340,66 +336,68 @@ class _Direct(Writer):
             return self.word(entry, word), self.word(entry, b.add(word, integer(1)), POINTER)
 
         with loop_over(b, counts[1]) as k:
-            given = self.call("PyTuple_GetItem", others, k)
+            argument = self.call("PyTuple_GetItem", optional, k)
             place, default = place_and_default(k)
-            with b.if_else(b.icmp_signed("<", place, integer(0))) as (option, taken):
-                with option:
+            with b.if_else(b.icmp_signed("<", place, integer(0))) as (accepted_option, kernel_input):
+                with accepted_option:
                     ignored = b.icmp_signed("==", place, integer(_IGNORED))
-                    accepted = b.icmp_unsigned("==", given, default)
-                    self.continue_if(b.or_(ignored, accepted), otherwise=self.refused)
-                with taken:
-                    left_out = b.icmp_unsigned("==", given, self.known("None"))
-                    self.put(objects, place, b.select(left_out, default, given))
+                    accepted = b.icmp_unsigned("==", argument, default)
+                    self.continue_if(b.or_(ignored, accepted), failure=self.refused)
+                with kernel_input:
+                    is_none = b.icmp_unsigned("==", argument, self.object_address("None"))
+                    self.put(objects, place, b.select(is_none, default, argument))
         with loop_over(b, self.word(self.plan, _FIXED)) as k:
             place, default = place_and_default(b.add(counts[1], k))
             self.put(objects, place, default)
         return objects
 
-    def take_array(self, given: Any, k: Any, operand: Any) -> Any:
+    def take_array(self, argument: Any, k: Any, operand: Any) -> Any:
         """Sets an array as operand k of the loop. Returns 1 if it has the axis of states, else 0."""
         shape, axes = self.word_at(operand, _SHAPE), self.word(operand, _AXES)
-        lead = self.check_array(given, axes, lambda axis: self.word(shape, axis), self.states, otherwise=self.refused)
-        self.place_array(given, k, operand, lead)
+        lead = self.check_array(argument, axes, lambda axis: self.word(shape, axis), self.states, failure=self.refused)
+        self.place_array(argument, k, operand, lead)
         return lead
 
-    def check_still(self) -> None:
+    def check_zero_entries(self) -> None:
         """Refuses inputs with another number where a joint is locked."""
         b, number = self.b, self.word(self.states, 0)
         states = b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number)
-        counts = [self.word(self.plan, word) for word in (_OTHERS, _FIXED)]
+        counts = [self.word(self.plan, word) for word in (_OPTIONAL, _FIXED)]
         entry = self.operand(b.add(self.inputs, self.outputs))
         pairs = self.word_at(entry, b.mul(b.add(*counts), integer(2)))
-        with loop_over(b, self.word(self.plan, _STILL)) as n:
+        with loop_over(b, self.word(self.plan, _ZERO_ENTRIES)) as n:
             k, index = (self.word(pairs, b.add(b.mul(n, integer(2)), integer(side))) for side in range(2))
             stride = self.word(self.steps, self.word(self.operand(k), _FIRST_STEP))
             first = at(b, self.word(self.bases, k, POINTER), b.mul(index, stride))
             with loop_over(b, states) as state:
                 value = b.load(at(b, first, b.mul(state, self.word(self.steps, k))), typ=DOUBLE)
-                self.continue_if(b.fcmp_ordered("==", value, ir.Constant(DOUBLE, 0.0)), otherwise=self.refused)
+                self.continue_if(b.fcmp_ordered("==", value, ir.Constant(DOUBLE, 0.0)), failure=self.refused)
 
-    def take_array_or_convert(self, given: Any, k: Any, operand: Any) -> None:
+    def take_array_or_convert(self, argument: Any, k: Any, operand: Any) -> None:
         """Sets an array as operand k; vectors of singles or integers are converted."""
-        b, kind = self.b, self.field(given, DESCR)
-        single = b.icmp_unsigned("==", kind, self.known("float32"))
-        whole = b.icmp_unsigned("==", kind, self.known("int64"))
+        b, kind = self.b, self.field(argument, DESCR)
+        single = b.icmp_unsigned("==", kind, self.object_address("float32"))
+        whole = b.icmp_unsigned("==", kind, self.object_address("int64"))
         with b.if_else(b.or_(single, whole)) as (other, doubles):
             with doubles:
-                self.take_array(given, k, operand)
+                self.take_array(argument, k, operand)
             with other:
                 axes, length = integer(1), self.word(operand, _SHAPE)
-                lead = self.check_array(given, axes, lambda _: length, self.states, otherwise=self.refused, typed=False)
-                alone, strides = b.icmp_signed("==", lead, integer(0)), self.field(given, STRIDES)
-                states = b.select(alone, integer(1), self.word(self.states, 0))
+                lead = self.check_array(
+                    argument, axes, lambda _: length, self.states, failure=self.refused, checks_type=False
+                )
+                is_single, strides = b.icmp_signed("==", lead, integer(0)), self.field(argument, STRIDES)
+                states = b.select(is_single, integer(1), self.word(self.states, 0))
                 numbers = self.take_room(k, operand, states)
-                with b.if_then(b.not_(alone)):
+                with b.if_then(b.not_(is_single)):
                     self.put(self.steps, k, b.mul(length, integer(8)))
-                first, step, stride = self.field(given, DATA), self.word(strides, 0), self.word(strides, lead)
+                first, step, stride = self.field(argument, DATA), self.word(strides, 0), self.word(strides, lead)
 
                 def convert(kind: Any, to_double: Callable[..., Any]) -> None:
                     with loop_over(b, states) as state, loop_over(b, length) as n:
                         entry = at(b, first, b.add(b.mul(state, step), b.mul(n, stride)))
-                        to = b.add(b.mul(state, length), n)
-                        self.put(numbers, to, to_double(b.load(entry, typ=kind), DOUBLE))
+                        index = b.add(b.mul(state, length), n)
+                        self.put(numbers, index, to_double(b.load(entry, typ=kind), DOUBLE))
 
                 with b.if_else(single) as (singles, integers):
                     with singles:
@@ -407,24 +405,24 @@ class _Direct(Writer):
                     with integers:
                         convert(I64, b.sitofp)
 
-    def convert_items(self, given: Any, k: Any, operand: Any) -> None:
+    def convert_items(self, argument: Any, k: Any, operand: Any) -> None:
         """Sets the numbers of a list or tuple as operand k, a vector of one state."""
-        b, listed = self.b, self.is_a(given, "list")
-        self.continue_if(b.or_(listed, self.is_a(given, "tuple")), otherwise=self.refused)
+        b, is_list = self.b, self.is_a(argument, "list")
+        self.continue_if(b.or_(is_list, self.is_a(argument, "tuple")), failure=self.refused)
         length, numbers = self.word(operand, _SHAPE), self.take_room(k, operand, integer(1))
-        with b.if_else(listed) as (in_list, in_tuple):
+        with b.if_else(is_list) as (in_list, in_tuple):
             with in_list:
-                self.take_items("list", given, length, numbers, otherwise=self.refused)
+                self.take_items("list", argument, length, numbers, failure=self.refused)
             with in_tuple:
-                self.take_items("tuple", given, length, numbers, otherwise=self.refused)
+                self.take_items("tuple", argument, length, numbers, failure=self.refused)
 
     def take_room(self, k: Any, operand: Any, states: Any) -> Any:
         """Allocates memory for the vectors of operand k, sets it as the operand, and returns its address."""
         b = self.b
-        self.continue_if(b.icmp_signed("==", self.word(operand, _AXES), integer(1)), otherwise=self.refused)
+        self.continue_if(b.icmp_signed("==", self.word(operand, _AXES), integer(1)), failure=self.refused)
         size = b.mul(states, self.word(operand, _SHAPE))
         left = b.sub(self.word(self.room, 0), size)
-        self.continue_if(b.icmp_signed(">=", left, integer(0)), otherwise=self.refused)
+        self.continue_if(b.icmp_signed(">=", left, integer(0)), failure=self.refused)
         b.store(left, self.room)
         numbers = b.alloca(DOUBLE, size=size)
         self.place(k, numbers, operand, lambda _: integer(8))
@@ -433,16 +431,16 @@ class _Direct(Writer):
     def place_array(self, array: Any, k: Any, operand: Any, lead: Any) -> None:
         """Sets an array as operand k of the loop. lead: 1 if it has the axis of states, else 0."""
         b, strides = self.b, self.field(array, STRIDES)
-        alone = b.icmp_signed("==", lead, integer(0))
+        is_single = b.icmp_signed("==", lead, integer(0))
         self.place(k, self.field(array, DATA), operand, lambda axis: self.word(strides, b.add(axis, lead)))
-        with b.if_then(b.not_(alone)):
+        with b.if_then(b.not_(is_single)):
             self.put(self.steps, k, self.word(strides, 0))
 
-    def take_number(self, given: Any, k: Any, operand: Any) -> None:
+    def take_number(self, argument: Any, k: Any, operand: Any) -> None:
         """Sets a vector of equal numbers as operand k: one number with stride 0."""
         b = self.b
         number = at(b, self.numbers, b.mul(k, integer(8)))
-        b.store(self.call("PyFloat_AsDouble", given), number)
+        b.store(self.call("PyFloat_AsDouble", argument), number)
         self.place(k, number, operand, lambda _: integer(0))
 
     def place(self, k: Any, base: Any, operand: Any, stride: Callable[[Any], Any]) -> None:
@@ -457,41 +455,43 @@ class _Direct(Writer):
         """Takes or creates the outputs. From here to the loop no Python code runs, which could change the inputs."""
         b = self.b
         with loop_over(b, self.outputs) as k:
-            self.put(self.made, k, ir.Constant(POINTER, None))
+            self.put(self.new_arrays, k, ir.Constant(POINTER, None))
         number = self.word(self.states, 0)
-        self.continue_if(b.icmp_signed("!=", number, integer(0)), otherwise=self.refused)
+        self.continue_if(b.icmp_signed("!=", number, integer(0)), failure=self.refused)
         lead = b.zext(b.icmp_signed("!=", number, integer(-1)), I64)
-        with b.if_else(self.into) as (given, new):
-            with given:
+        with b.if_else(self.has_outputs) as (existing, new):
+            with existing:
                 self.take_outputs(lead)
             with new:
                 states = b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number)
+                # The gufunc's caller takes large results from a pool, instead of memory that the system has to clear.
                 small = b.icmp_signed("<", states, self.word(self.plan, _LARGE_FROM))
-                self.continue_if(small, otherwise=self.refused)
+                self.continue_if(small, failure=self.refused)
                 self.make_outputs(number, lead)
 
     def take_outputs(self, lead: Any) -> None:
         """Sets the arrays of the third tuple as outputs. lead: 1 if the inputs have the axis of states, else 0."""
         b = self.b
-        outputs = self.word(self.given, 2, POINTER)
-        self.continue_if(self.is_a(outputs, "tuple"), otherwise=self.refused)
+        outputs = self.word(self.arguments, 2, POINTER)
+        self.continue_if(self.is_a(outputs, "tuple"), failure=self.refused)
         as_many = b.icmp_signed("==", self.call("PyTuple_Size", outputs), self.outputs)
-        self.continue_if(as_many, otherwise=self.refused)
+        self.continue_if(as_many, failure=self.refused)
+        # Anything else goes to the gufunc, which copies where arrays overlap, and casts.
         usable = short(_WRITABLE | _CONTIGUOUS)
         with loop_over(b, self.outputs) as k:
             array, place = self.call("PyTuple_GetItem", outputs, k), b.add(self.inputs, k)
-            self.continue_if(self.is_a(array, "ndarray"), otherwise=self.refused)
+            self.continue_if(self.is_a(array, "ndarray"), failure=self.refused)
             flags = b.and_(self.field(array, FLAGS, I32), usable)
-            self.continue_if(b.icmp_signed("==", flags, usable), otherwise=self.refused)
-            own = self.take_array(array, place, self.operand(place))
-            self.continue_if(b.icmp_signed("==", own, lead), otherwise=self.refused)
+            self.continue_if(b.icmp_signed("==", flags, usable), failure=self.refused)
+            array_lead = self.take_array(array, place, self.operand(place))
+            self.continue_if(b.icmp_signed("==", array_lead, lead), failure=self.refused)
             start, end = self.extent(place)
             with loop_over(b, place) as other:
-                known = b.icmp_signed("!=", other, self.word(self.plan, _WRENCHES))
-                with b.if_then(known):  # the arrays of wrenches are the caller's to check
+                is_array = b.icmp_signed("!=", other, self.word(self.plan, _WRENCHES))
+                with b.if_then(is_array):  # the arrays of wrenches are the caller's to check
                     first, last = self.extent(other)
-                    apart = b.or_(b.icmp_unsigned("<=", end, first), b.icmp_unsigned("<=", last, start))
-                    self.continue_if(apart, otherwise=self.refused)
+                    disjoint = b.or_(b.icmp_unsigned("<=", end, first), b.icmp_unsigned("<=", last, start))
+                    self.continue_if(disjoint, failure=self.refused)
 
     def extent(self, k: Any) -> tuple[Any, Any]:
         """Returns the addresses of the first byte of operand k and of the byte after its last."""
@@ -500,21 +500,21 @@ class _Direct(Writer):
         for side in range(2):
             self.put(ends, side, base)
 
-        def reach(length: Any, stride: Any) -> None:
-            by = b.mul(b.sub(length, integer(1)), stride)
-            side = b.zext(b.icmp_signed(">", by, integer(0)), I64)
-            self.put(ends, side, b.add(self.word(ends, side), by))
+        def extend(length: Any, stride: Any) -> None:
+            distance = b.mul(b.sub(length, integer(1)), stride)
+            side = b.zext(b.icmp_signed(">", distance, integer(0)), I64)
+            self.put(ends, side, b.add(self.word(ends, side), distance))
 
         number, operand = self.word(self.states, 0), self.operand(k)
-        reach(b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number), self.word(self.steps, k))
+        extend(b.select(b.icmp_signed("==", number, integer(-1)), integer(1), number), self.word(self.steps, k))
         first = self.word(operand, _FIRST_STEP)
         with loop_over(b, self.word(operand, _AXES)) as axis:
-            reach(self.word(self.word_at(operand, _SHAPE), axis), self.word(self.steps, b.add(first, axis)))
+            extend(self.word(self.word_at(operand, _SHAPE), axis), self.word(self.steps, b.add(first, axis)))
         return self.word(ends, 0), b.add(self.word(ends, 1), integer(8))
 
     def make_outputs(self, number: Any, lead: Any) -> None:
         b = self.b
-        nothing = ir.Constant(POINTER, None)
+        null = ir.Constant(POINTER, None)
         self.put(self.shape, 0, number)
         with loop_over(b, self.outputs) as k:
             place = b.add(self.inputs, k)
@@ -524,18 +524,18 @@ class _Direct(Writer):
                 self.put(self.shape, b.add(axis, integer(1)), self.word(self.word_at(operand, _SHAPE), axis))
             new = self.call(
                 "PyArray_New",
-                self.known("ndarray"),
+                self.object_address("ndarray"),
                 b.trunc(b.add(axes, lead), I32),
                 self.word_at(self.shape, b.sub(integer(1), lead)),
                 short(np.dtype(np.float64).num),
-                nothing,
-                nothing,
+                null,
+                null,
                 short(0),
                 short(0),
-                nothing,
+                null,
             )
-            self.put(self.made, k, new)
-            self.continue_if(b.icmp_unsigned("!=", new, nothing), otherwise=self.failed)
+            self.put(self.new_arrays, k, new)
+            self.continue_if(b.icmp_unsigned("!=", new, null), failure=self.failed)
             self.place_array(new, place, operand, lead)
 
     def run(self) -> None:
@@ -549,12 +549,13 @@ class _Direct(Writer):
         with b.if_then(has_wrenches):
             objects, words = self.word(self.bases, wrenches, POINTER), b.alloca(I64, size=integer(TABLE_WORDS))
             converted = b.call(self.convert, [self.word(self.plan, _CONVERSION, POINTER), objects, words, number])
-            self.continue_if(b.icmp_signed("!=", converted, short(0)), otherwise=self.dropped)
+            self.continue_if(b.icmp_signed("!=", converted, short(0)), failure=self.dropped)
             self.put(self.bases, wrenches, words)
             b.store(words, table)
         release = b.icmp_signed(">=", states, self.word(self.plan, _RELEASED_FROM))
-        with b.if_else(release) as (freely, held):
-            with freely:
+        # Below some 50 us the GIL is held: with other threads busy, calls that released it took up to 2 ms.
+        with b.if_else(release) as (released, locked):
+            with released:
                 with b.if_then(has_wrenches):  # another thread may change the list of wrenches
                     emit_for_each(self, b.load(table, typ=POINTER), "Py_IncRef")
                 thread = self.call("PyEval_SaveThread")
@@ -562,9 +563,10 @@ class _Direct(Writer):
                 self.call("PyEval_RestoreThread", thread)
                 with b.if_then(has_wrenches):
                     emit_for_each(self, b.load(table, typ=POINTER), "Py_DecRef")
-            with held:
+            with locked:
                 self.call_loop(count)
-        self.continue_if(b.icmp_signed("==", self.call("PyUFunc_getfperr"), short(0)), otherwise=self.dropped)
+        # A flag is a warning, an error or nothing, as `numpy.errstate` says: the gufunc computes again and follows it.
+        self.continue_if(b.icmp_signed("==", self.call("PyUFunc_getfperr"), short(0)), failure=self.dropped)
 
     def call_loop(self, count: Any) -> None:
         # The loop reads only the first dimension, the number of states.
@@ -573,29 +575,29 @@ class _Direct(Writer):
 
     def give_outputs(self) -> None:
         b = self.b
-        nothing = ir.Constant(POINTER, None)
-        with b.if_then(self.into):
-            given = self.word(self.given, 2, POINTER)
+        null = ir.Constant(POINTER, None)
+        with b.if_then(self.has_outputs):
+            outputs = self.word(self.arguments, 2, POINTER)
             single = b.icmp_signed("==", self.outputs, integer(1))
-            first = self.call("PyTuple_GetItem", given, integer(0))
-            given = b.select(single, first, given)
-            self.call("Py_IncRef", given)
-            b.ret(given)
+            first = self.call("PyTuple_GetItem", outputs, integer(0))
+            outputs = b.select(single, first, outputs)
+            self.call("Py_IncRef", outputs)
+            b.ret(outputs)
         with loop_over(b, self.outputs) as k:
-            answer = self.call("PyArray_Return", self.word(self.made, k, POINTER))  # a number if it has no axes
-            self.put(self.made, k, answer)
-            self.continue_if(b.icmp_unsigned("!=", answer, nothing), otherwise=self.failed)
+            answer = self.call("PyArray_Return", self.word(self.new_arrays, k, POINTER))  # a number if it has no axes
+            self.put(self.new_arrays, k, answer)
+            self.continue_if(b.icmp_unsigned("!=", answer, null), failure=self.failed)
         with b.if_then(b.icmp_signed("==", self.outputs, integer(1))):
-            b.ret(self.word(self.made, integer(0), POINTER))
+            b.ret(self.word(self.new_arrays, integer(0), POINTER))
         answers = self.call("PyTuple_New", self.outputs)
-        self.continue_if(b.icmp_unsigned("!=", answers, nothing), otherwise=self.failed)
+        self.continue_if(b.icmp_unsigned("!=", answers, null), failure=self.failed)
         with loop_over(b, self.outputs) as k:
-            self.call("PyTuple_SetItem", answers, k, self.word(self.made, k, POINTER))
+            self.call("PyTuple_SetItem", answers, k, self.word(self.new_arrays, k, POINTER))
         b.ret(answers)
 
     def drop_outputs(self) -> None:
         with loop_over(self.b, self.outputs) as k:
-            self.call("Py_DecRef", self.word(self.made, k, POINTER))  # which accepts NULL
+            self.call("Py_DecRef", self.word(self.new_arrays, k, POINTER))  # which accepts NULL
 
     def operand(self, k: Any) -> Any:
         """Returns the address of the plan's words of operand k."""

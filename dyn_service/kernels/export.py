@@ -21,7 +21,7 @@ correctly rounded sums: proved algorithms using rounding to odd (2008).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
@@ -40,6 +40,7 @@ from dyn_service.kernels.llvm_ir import (
     I64,
     POINTER,
     at,
+    copy_vectors,
     integer,
     internal,
     loop_over,
@@ -48,7 +49,7 @@ from dyn_service.kernels.llvm_ir import (
 )
 from dyn_service.kernels.lower import emit_body
 from dyn_service.kernels.rolled import Rolled
-from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.signature import Operand, Signature, first_entry, total_size
 from dyn_service.kernels.staged import Staged
 
 
@@ -72,8 +73,8 @@ class Target:
 
     def has_host_bits(self) -> bool:
         """Whether the results have the bits of `Robot` on the processor that runs this."""
-        here = target_of("host")
-        return (self.processor, self.fuses) == (here.processor, here.fuses)
+        host_target = target_of("host")
+        return (self.processor, self.fuses) == (host_target.processor, host_target.fuses)
 
     @property
     def processor(self) -> str:
@@ -115,11 +116,12 @@ def target_of(name: str) -> Target:
     """Returns the processor of that name, one of `TARGETS`."""
     if name != "host":
         return _FOREIGN[name]
-    own = host()
-    fuses = "x86_64" not in own.triple or "+fma" in own.features.split(",")
+    processor = host()
+    fuses = "x86_64" not in processor.triple or "+fma" in processor.features.split(",")
     linkers = (("cc", "-shared", "-nostdlib"), ("gcc", "-shared", "-nostdlib"), ("clang", "-shared", "-nostdlib"))
-    ending = ".dylib" if "darwin" in own.triple or "apple" in own.triple else ".so"
-    return Target(own.triple, own.cpu, own.features, fuses, 2, (*linkers, _LD, _LLD), ending)
+    ending = ".dylib" if "darwin" in processor.triple or "apple" in processor.triple else ".so"
+    # Two lanes, although one state needs one: LLVM fuses other products of single numbers, so one lane has other bits.
+    return Target(processor.triple, processor.cpu, processor.features, fuses, 2, (*linkers, _LD, _LLD), ending)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +145,10 @@ class Function:
     @property
     def kernel(self) -> Signature:
         """The signature of the kernel."""
-        return self.signature if self.entering is None else replace(self.signature, inputs=self.entered)
+        return self.signature if self.entering is None else replace(self.signature, inputs=self.converted_inputs)
 
     @property
-    def entered(self) -> tuple[Operand, ...]:
+    def converted_inputs(self) -> tuple[Operand, ...]:
         """The inputs of the kernel, if `entering` computes them."""
         return () if self.entering is None else self.entering.signature.outputs
 
@@ -161,8 +163,8 @@ class Function:
 
     def workspace(self, target: Target) -> int:
         """Returns the number of doubles that `w` needs."""
-        operands = (*self.signature.inputs, *self.entered, *self.signature.outputs)
-        vectors = _total(operands) + max(_total(self.copied(graph)) + graph.workspace for graph in self.graphs)
+        operands = (*self.signature.inputs, *self.converted_inputs, *self.signature.outputs)
+        vectors = total_size(operands) + max(total_size(self.copied(graph)) + graph.workspace for graph in self.graphs)
         return target.lanes * vectors + target.lanes - 1  # lanes - 1 more for alignment
 
 
@@ -193,15 +195,11 @@ class Matrix:
     @cached_property
     def sparsity(self) -> list[int]:
         """CasADi's compressed columns: rows, columns, then 1 if all entries are stored, or starts and row indices."""
-        stored = self.places.T >= 0
-        if stored.all():
+        is_stored = self.places.T >= 0
+        if is_stored.all():
             return [*self.shape, 1]
-        starts = [0, *np.cumsum(stored.sum(axis=1)).tolist()]
-        return [*self.shape, *starts, *np.nonzero(stored)[1].tolist()]
-
-
-def _total(operands: Iterable[Operand]) -> int:
-    return sum(operand.size for operand in operands)
+        starts = [0, *np.cumsum(is_stored.sum(axis=1)).tolist()]
+        return [*self.shape, *starts, *np.nonzero(is_stored)[1].tolist()]
 
 
 def jacobian_of(function: Function, functions: Sequence[Function]) -> Function | None:
@@ -212,17 +210,17 @@ def jacobian_of(function: Function, functions: Sequence[Function]) -> Function |
     signature = function.signature
     q = signature.pose
     names = [operand.name for operand in signature.inputs[: function.required]]
-    wanted = {f"d{y.name}_d{x}" for y in signature.outputs for x in names}
-    for other in functions:
-        if other is function or other.named_inputs != function.named_inputs:
+    derivative_names = {f"d{y.name}_d{x}" for y in signature.outputs for x in names}
+    for jacobian in functions:
+        if jacobian is function or jacobian.named_inputs != function.named_inputs:
             continue
-        blocks = {operand.name: operand for operand in other.signature.outputs}
+        blocks = {operand.name: operand for operand in jacobian.signature.outputs}
         if (
-            wanted <= blocks.keys()
+            derivative_names <= blocks.keys()
             and q is not None
             and blocks[f"d{signature.outputs[0].name}_d{q.name}"].shape[-1:] == q.shape
         ):
-            return other
+            return jacobian
     return None
 
 
@@ -246,7 +244,8 @@ def object_code(functions: Sequence[Function], target: Target) -> tuple[bytes, l
     with llvm.create_context() as context, llvm.parse_assembly(emitter.text, context) as module:
         module.verify()
         passes = llvm.create_new_module_pass_manager()
-        passes.add_instruction_combine_pass()  # the passes of `kernels.jit`, on which the bits of results depend
+        # The passes of `kernels.jit`, since they choose which products are fused, and with that the bits.
+        passes.add_instruction_combine_pass()
         passes.add_new_gvn_pass()
         passes.run(module, llvm.create_pass_builder(machine, llvm.PipelineTuningOptions()))
         return bytes(machine.emit_object(module)), emitter.external
@@ -269,10 +268,10 @@ class _Emitter:
         fma = f"llvm.fma.v{self._target.lanes}f64"
         if self._target.fuses or fma not in self._module.globals:
             return str(self._module)
-        own = _emit_fused(self._module, self._vector).name
+        fused = _emit_fused(self._module, self._vector).name
         lines = str(self._module).splitlines()
         return "\n".join(
-            x.replace(f'@"{fma}"', f'@"{own}"') for x in lines if not x.startswith("declare") or fma not in x
+            x.replace(f'@"{fma}"', f'@"{fused}"') for x in lines if not x.startswith("declare") or fma not in x
         )
 
     @property
@@ -283,58 +282,55 @@ class _Emitter:
     def add(self, function: Function) -> tuple[ir.Function, list[Matrix]]:
         """Adds a function (inputs .., w) that computes the results in w; returns it and the places of the results."""
         signature, name = function.signature, f"{function.name}.begin"
-        results = _total(signature.outputs)
+        results = total_size(signature.outputs)
         begin = internal(self._module, name, ir.VoidType(), *[POINTER] * (len(signature.inputs) + 1))
         b = ir.IRBuilder(begin.append_basic_block())
         *inputs, w = begin.args
         w, first = self._aligned(b, w), 0
-        for operand, given in zip(signature.inputs, inputs, strict=True):
+        for operand, array in zip(signature.inputs, inputs, strict=True):
             default = function.defaults.get(operand.name)
             numbers = (
                 ir.Constant(POINTER, None) if default is None else self._table(DOUBLE, default.reshape(-1).tolist())
             )
             padded = operand.name in signature.padded
             count = 0 if padded else operand.size
-            b.call(self._gather, [at(b, w, integer(self._size * first)), given, numbers, integer(count)])
+            b.call(self._gather, [at(b, w, integer(self._size * first)), array, numbers, integer(count)])
             first += operand.size
-        taken = _total(function.entered)
-        cleared, source = self._after(b, w, first), w
-        self._clear(b, cleared, taken + results)
+        input_count = total_size(function.converted_inputs)
+        cleared, source = self._vector_at(b, w, first), w
+        self._clear(b, cleared, input_count + results)
         if function.entering is not None:
             enter = emit_body(self._module, function.entering, self._vector, f"{function.name}.enter")
             b.call(enter, [w, cleared, cleared])  # straight-line code, without a workspace
-            source, first = cleared, first + taken
-        names, places = [operand.name for operand in function.kernel.inputs], list[int]()
-        target = self._after(b, w, first)
-        rest = self._after(b, target, results)
+            source, first = cleared, first + input_count
+        places: list[int] = []
+        target = self._vector_at(b, w, first)
+        workspace = self._vector_at(b, target, results)
         for k, graph in enumerate(function.graphs):
-            own: list[int] = []
-            body = emit_body(self._module, graph, self._vector, f"{function.name}.body{k}", own)
-            given, copied, start = source, 0, len(places)
+            result_places: list[int] = []
+            body = emit_body(self._module, graph, self._vector, f"{function.name}.body{k}", result_places)
+            # A function of one kernel reads its inputs where they are; several kernels need theirs side by side.
+            kernel_inputs, copied, start = source, 0, len(places)
             for operand in function.copied(graph):
-                given, place = rest, _total(function.kernel.inputs[: names.index(operand.name)])
-                self._copy(b, self._after(b, rest, copied), self._after(b, source, place), operand.size)
+                kernel_inputs, place = workspace, first_entry(function.kernel.inputs, operand.name)
+                destination = self._vector_at(b, workspace, copied)
+                copy_vectors(b, self._vector, operand.size, self._vector_at(b, source, place), destination)
                 copied += operand.size
-            free = self._after(b, rest, copied)
-            self._clear(b, free, graph.entered if isinstance(graph, Staged) else 0)
-            b.call(body, [given, self._after(b, target, start), free])
-            own = own or list(range(_total(graph.signature.outputs)))
-            places += [place + first + start if place >= 0 else -1 for place in own]
+            free = self._vector_at(b, workspace, copied)
+            self._clear(b, free, graph.input_count if isinstance(graph, Staged) else 0)
+            b.call(body, [kernel_inputs, self._vector_at(b, target, start), free])
+            result_places = result_places or list(range(total_size(graph.signature.outputs)))
+            places += [place + first + start if place >= 0 else -1 for place in result_places]
         b.ret_void()
         ends = accumulate(operand.size for operand in signature.outputs)
         return begin, [Matrix.of(x, places[end - x.size : end]) for x, end in zip(signature.outputs, ends, strict=True)]
 
-    def _after(self, b: ir.IRBuilder, vectors: Any, count: int) -> Any:
+    def _vector_at(self, b: ir.IRBuilder, vectors: Any, count: int) -> Any:
         return at(b, vectors, integer(self._size * count))
 
     def _clear(self, b: ir.IRBuilder, vectors: Any, count: int) -> None:
         with loop_over(b, integer(self._size * count), step=self._size) as offset:
             b.store(ir.Constant(self._vector, [0.0] * self._vector.count), at(b, vectors, offset), align=self._size)
-
-    def _copy(self, b: ir.IRBuilder, to: Any, vectors: Any, count: int) -> None:
-        with loop_over(b, integer(self._size * count), step=self._size) as offset:
-            vector = b.load(at(b, vectors, offset), align=self._size, typ=self._vector)
-            b.store(vector, at(b, to, offset), align=self._size)
 
     def add_entries(self, function: Function, begin: ir.Function, results: Sequence[Matrix]) -> None:
         """Adds the functions that C and CasADi call."""
@@ -384,34 +380,35 @@ class _Emitter:
     ) -> None:
         """Adds NAME and the functions that describe it. Inputs of the kernel after `named_inputs` are NULL."""
         b, (arg, res, _, w, _) = self._function(name, I32, *[POINTER] * 4, I32)
-        nothing = ir.Constant(POINTER, None)
+        null = ir.Constant(POINTER, None)
 
         def pointer(array: Any, k: int) -> Any:
             return b.load(b.gep(array, [integer(k)], source_etype=POINTER), typ=POINTER)
 
-        given = [pointer(arg, k) for k in range(len(function.named_inputs))]
-        b.call(begin, [*given, *[nothing] * (len(function.signature.inputs) - len(given)), w])
+        pointers = [pointer(arg, k) for k in range(len(function.named_inputs))]
+        b.call(begin, [*pointers, *[null] * (len(function.signature.inputs) - len(pointers)), w])
         for k, (_, matrix) in enumerate(outputs):
             self._scatter_all(b, pointer(res, k), w, matrix.by_columns)
         b.ret(ir.Constant(I32, 0))
         sizes = (len(inputs), len(outputs), 0, function.workspace(self._target))
         b, arguments = self._function(f"{name}_work", I32, *[POINTER] * 4)
         for place, size in zip(arguments, sizes, strict=True):
-            with b.if_then(b.icmp_unsigned("!=", place, nothing)):
+            with b.if_then(b.icmp_unsigned("!=", place, null)):
                 b.store(integer(size), place)
         b.ret(ir.Constant(I32, 0))
         for side, operands in (("in", inputs), ("out", outputs)):
             b, _ = self._function(f"{name}_n_{side}", I64)
             b.ret(integer(len(operands)))
-            names = [self._text(each) for each, _ in operands]
+            names = [self._text(operand_name) for operand_name, _ in operands]
             self._add_choice(f"{name}_name_{side}", names)
-            self._add_choice(f"{name}_sparsity_{side}", [self._table(I64, each.sparsity) for _, each in operands])
+            self._add_choice(f"{name}_sparsity_{side}", [self._table(I64, matrix.sparsity) for _, matrix in operands])
+        # Else CasADi would ask jac_NAME for blocks by these inputs, which do not exist.
         if function.without_derivatives:
             b, (index,) = self._function(f"{name}_diff_in", I32, I64)
-            outside = b.icmp_signed(">=", index, integer(len(function.named_inputs)))
-            b.ret(b.zext(b.or_(b.icmp_signed("<", index, integer(function.required)), outside), I32))
-        for each in ("incref", "decref"):
-            b, _ = self._function(f"{name}_{each}", ir.VoidType())
+            is_outside = b.icmp_signed(">=", index, integer(len(function.named_inputs)))
+            b.ret(b.zext(b.or_(b.icmp_signed("<", index, integer(function.required)), is_outside), I32))
+        for action in ("incref", "decref"):
+            b, _ = self._function(f"{name}_{action}", ir.VoidType())
             b.ret_void()
 
     def _add_choice(self, name: str, tables: Sequence[Any]) -> None:
@@ -450,28 +447,28 @@ class _Emitter:
 
     def _begin_copies(self) -> None:
         """Adds gather(to, from, default, count) and scatter(to, from, places, count), nothing if `to` is NULL."""
-        nothing, zero, vector = ir.Constant(POINTER, None), ir.Constant(DOUBLE, 0.0), self._vector
+        null, zero, vector = ir.Constant(POINTER, None), ir.Constant(DOUBLE, 0.0), self._vector
         self._gather = internal(self._module, "gather", ir.VoidType(), *[POINTER] * 3, I64)
-        to, source, default, count = self._gather.args
+        destination, source, default, count = self._gather.args
         b = ir.IRBuilder(self._gather.append_basic_block())
-        source = b.select(b.icmp_unsigned("==", source, nothing), default, source)
-        missing = b.icmp_unsigned("==", source, nothing)
+        source = b.select(b.icmp_unsigned("==", source, null), default, source)
+        missing = b.icmp_unsigned("==", source, null)
         with b.if_else(missing) as (clear, copy):
             with clear, loop_over(b, count) as k:
-                b.store(splat(b, zero, vector), vector_address(b, to, vector, k), align=self._size)
+                b.store(splat(b, zero, vector), vector_address(b, destination, vector, k), align=self._size)
             with copy, loop_over(b, count) as k:
                 number = b.load(at(b, source, b.mul(k, integer(8))), typ=DOUBLE)
-                b.store(splat(b, number, vector), vector_address(b, to, vector, k), align=self._size)
+                b.store(splat(b, number, vector), vector_address(b, destination, vector, k), align=self._size)
         b.ret_void()
         self._scatter = internal(self._module, "scatter", ir.VoidType(), *[POINTER] * 3, I64)
-        to, source, places, count = self._scatter.args
+        destination, source, places, count = self._scatter.args
         b = ir.IRBuilder(self._scatter.append_basic_block())
-        with b.if_then(b.icmp_unsigned("!=", to, nothing)), loop_over(b, count) as k:
+        with b.if_then(b.icmp_unsigned("!=", destination, null)), loop_over(b, count) as k:
             place = b.sext(b.load(at(b, places, b.mul(k, integer(4))), typ=I32, align=4), I64)
-            never = b.icmp_signed("<", place, integer(0))
-            at_least = b.select(never, integer(0), place)
-            number = b.load(vector_address(b, source, vector, at_least), typ=DOUBLE)
-            b.store(b.select(never, zero, number), at(b, to, b.mul(k, integer(8))))
+            is_zero = b.icmp_signed("<", place, integer(0))
+            index = b.select(is_zero, integer(0), place)
+            number = b.load(vector_address(b, source, vector, index), typ=DOUBLE)
+            b.store(b.select(is_zero, zero, number), at(b, destination, b.mul(k, integer(8))))
         b.ret_void()
 
 

@@ -93,14 +93,14 @@ class KernelTree:
 
 
 class KernelTrees(NamedTuple):
-    """The trees of a list whose queries need different bodies. links: one body per link. chosen: the moving bodies."""
+    """The trees of a list whose queries need different bodies. links: one body per link. moving: the moving bodies."""
 
     links: Tree
-    chosen: KernelTree
+    moving: KernelTree
 
     def of(self, bodies: Bodies) -> KernelTree:
         """Returns the tree of a part with these bodies."""
-        return self.chosen if bodies == "chosen" else kernel_tree(self.links, bodies)
+        return self.moving if bodies == "chosen" else kernel_tree(self.links, bodies)
 
 
 def part_of(tree: Tree, bodies: Sequence[int]) -> Tree:
@@ -137,11 +137,11 @@ def kernel_tree(links: Tree, bodies: Bodies) -> KernelTree:
     return welded(links) if bodies == "moving" else cheapest_frames(links)
 
 
-def kernel_trees(links: Tree, signature: Signature, chosen: KernelTree) -> KernelTree | KernelTrees:
-    """Returns the tree, or trees, that a kernel is traced on. chosen: that of kernels in chosen frames."""
+def kernel_trees(links: Tree, signature: Signature, moving: KernelTree) -> KernelTree | KernelTrees:
+    """Returns the tree, or trees, that a kernel is traced on. moving: that of kernels in chosen frames."""
     if len({part.bodies for part in signature.parts}) > 1:
-        return KernelTrees(links, chosen)
-    return chosen if signature.bodies == "chosen" else kernel_tree(links, signature.bodies)
+        return KernelTrees(links, moving)
+    return moving if signature.bodies == "chosen" else kernel_tree(links, signature.bodies)
 
 
 @lru_cache(maxsize=4)
@@ -195,6 +195,7 @@ def _orthonormal(R: Exact) -> Exact:
         defect = R.T @ R - np.eye(3, dtype=object)
         if max(map(abs, defect.flat)) < _STRUCTURAL:
             break
+        # Rounded rotations and axes are off by 1e-16, which would stay as numbers where exact ones are 0.
         R = R @ (three - R.T @ R) / 2
     return R
 
@@ -222,16 +223,16 @@ def _along_axes(tree: Tree) -> KernelTree:
         origin.append(R_PN.T @ (tree.origin[i] + tree.rotation[i] @ p_LN - p_PN))
         lengths.append(_length(tree.origin[i]) + _length(p_LN) + _length(p_PN))
         inertia.append(tree.inertia[i].transformed(R_LN.T, -R_LN.T @ p_LN))
-    chosen = replace(
+    framed = replace(
         tree,
         inboard=tuple(inboard),
         rotation=tuple(rotation),
         origin=tuple(origin),
         inertia=tuple(inertia),
     )
-    kept, whole = _transferred(chosen)
+    inertia_kept, whole = _transferred(framed)
     return KernelTree(
-        _rounded(replace(chosen, inertia=tuple(kept)), whole, lengths),
+        _rounded(replace(framed, inertia=tuple(inertia_kept)), whole, lengths),
         tuple(_double(R.T) for R, _ in frames),
         tuple(_double(-R.T @ p, _length(p)) for R, p in frames),
     )
@@ -325,18 +326,18 @@ def _transferred(tree: Tree) -> tuple[list[BodyInertia], list[BodyInertia]]:
     The second is the scale of rounding. The joints' axes are along z.
     """
     whole = list(tree.inertia)
-    kept = list(tree.inertia)
+    remaining = list(tree.inertia)
     for i in range(len(tree) - 1, -1, -1):
         body, parent = whole[i], tree.parent[i]
-        moved = tree.inboard[i].transferable_inertia(body)
-        if moved is None or (parent >= 0 and body.mass > _MAX_TRANSFER * tree.inertia[parent].mass):
-            kept[i] = body
+        transfer = tree.inboard[i].transferable_inertia(body)
+        if transfer is None or (parent >= 0 and body.mass > _MAX_TRANSFER * tree.inertia[parent].mass):
+            remaining[i] = body
             continue
-        kept[i] = body - moved
+        remaining[i] = body - transfer
         if parent >= 0:
             # The last rotation is the joint's own, and does not change the inertia of a body of revolution.
-            whole[parent] = whole[parent] + moved.transformed(tree.rotation[i], tree.origin[i])
-    return kept, whole
+            whole[parent] = whole[parent] + transfer.transformed(tree.rotation[i], tree.origin[i])
+    return remaining, whole
 
 
 def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal]) -> Tree:
@@ -348,11 +349,11 @@ def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal
         lengths: Per body, m, the sum of the lengths that its position was computed from.
     """
 
-    def inertia(body: BodyInertia, of: BodyInertia) -> BodyInertia:
-        turning = Decimal(np.abs(np.diag(of.about_origin)).sum())
-        moment = (turning * abs(Decimal(of.mass))).sqrt()
-        about = _double(body.about_com, np.abs(np.diag(body.about_com)).sum())
-        centre = (_double(body.com, _length(body.com)), np.eye(3), about)
+    def inertia(body: BodyInertia, scale: BodyInertia) -> BodyInertia:
+        turning = Decimal(np.abs(np.diag(scale.about_origin)).sum())
+        moment = (turning * abs(Decimal(scale.mass))).sqrt()
+        about_com = _double(body.about_com, np.abs(np.diag(body.about_com)).sum())
+        centre = (_double(body.com, _length(body.com)), np.eye(3), about_com)
         return BodyInertia(float(body.mass), _double(body.moment, moment), _double(body.about_origin, turning), centre)
 
     return replace(
@@ -360,7 +361,7 @@ def _rounded(tree: Tree, whole: Iterable[BodyInertia], lengths: Iterable[Decimal
         inboard=tuple(joint.mapped(_double) for joint in tree.inboard),
         rotation=tuple(map(_double, tree.rotation)),
         origin=tuple(_double(p, length) for p, length in zip(tree.origin, lengths, strict=True)),
-        inertia=tuple(inertia(body, of) for body, of in zip(tree.inertia, whole, strict=True)),
+        inertia=tuple(inertia(body, scale) for body, scale in zip(tree.inertia, whole, strict=True)),
     )
 
 

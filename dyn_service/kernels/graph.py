@@ -1,8 +1,8 @@
 """Traces a query on a tree into a scalar expression graph.
 
-The function of `dynamics/` named in the table runs once, on symbols of `dynamics/expressions.py`, with the tree's
-numbers as constants. The graph is straight-line arithmetic with constants folded, known zeros removed and common
-subexpressions shared.
+The function of `dynamics/` named in the table (`dynamics.table_function`) runs once, on symbols of
+`dynamics/expressions.py`, with the tree's numbers as constants. The graph is straight-line arithmetic with constants
+folded, known zeros removed and common subexpressions shared.
 
 For kernels with overlays, `in_symbols` replaces inertias, passive joint properties and the set of locked joints by
 inputs (`model/parameters.py`); positions and axes of joints stay numbers. Structural zeros stay zeros: joints with
@@ -11,7 +11,6 @@ several degrees of freedom have no springs.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.dynamics import expressions as ex
+from dyn_service.dynamics import table_function
 from dyn_service.dynamics.spatial import constant
 from dyn_service.dynamics.sweeps import PerBody
 from dyn_service.kernels.frames import KernelTree, KernelTrees
@@ -55,20 +55,18 @@ def trace(model: KernelTree | KernelTrees, signature: Signature) -> Graph:
     """
     with ex.graph():
         symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in signature.inputs}
-        found = [
+        outputs = [
             outputs[operand.name]
             for part in signature.parts or (signature,)
             for outputs in [outputs_of(model.of(part.bodies), part, symbols)]
             for operand in part.outputs
         ]
-        flat = [ex.densify(ex.vec(ex.matrix(x).T)) for x in found]
+        flat = [ex.densify(ex.vec(ex.matrix(x).T)) for x in outputs]
         return Graph(ex.Program.of(list(symbols.values()), flat), signature)
 
 
 def outputs_of(model: KernelTree, signature: Signature, symbols: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the outputs of a function by name. symbols: the inputs by name."""
-    module, _, name = signature.function.partition(".")
-    function = getattr(importlib.import_module(f"dyn_service.dynamics.{module}"), name)
     arguments = {operand.name: symbols[operand.name] for operand in signature.inputs}
     arguments |= {name: ex.zeros(0, 1) for name in signature.padded}
     numbers = [arguments.pop(operand.name) for operand in signature.inputs if operand.kind == "overlay"]
@@ -76,7 +74,8 @@ def outputs_of(model: KernelTree, signature: Signature, symbols: Mapping[str, An
         if operand.kind == "wrenches":  # the equations take one per body, in the chosen frames
             on_bodies = enumerate(ex.vertsplit(symbols[operand.name], 6))
             arguments[operand.name] = PerBody(model.wrench(i, W) for i, W in on_bodies)
-    answer = function(in_symbols(model.tree, *numbers) if numbers else model.tree, **arguments)
+    tree = in_symbols(model.tree, *numbers) if numbers else model.tree
+    answer = table_function(signature.function)(tree, **arguments)
     return answer if isinstance(answer, dict) else {signature.outputs[0].name: answer}
 
 
@@ -116,7 +115,8 @@ def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> T
     """
     of_body: Symbols = ex.reshape(bodies, OF_BODY, len(tree))
     of_rate: Symbols = ex.reshape(joints, OF_RATE, tree.nr)
-    passive = {each.name: of_rate[k, :].T for k, each in enumerate(fields(Passive))}
+    passive = {field.name: of_rate[k, :].T for k, field in enumerate(fields(Passive))}
+    # A spring of several degrees of freedom has no single rest position, so its stiffness is a structural zero.
     sprung = [float(joint.nv == 1) for joint in tree.inboard for _ in range(joint.nv)]
     passive["stiffness"] = constant(np.reshape(sprung, (-1, 1))) * passive["stiffness"]
     inertia: tuple[Any, ...] = tuple(inertia_in_symbols(of_body[:, i]) for i in range(len(tree)))
@@ -125,7 +125,7 @@ def in_symbols(tree: Tree, bodies: Symbols, joints: Symbols, free: Symbols) -> T
 
 def inertia_in_symbols(numbers: Symbols) -> SymbolicInertia:
     """Returns the inertia of a body from its numbers, (10, 1): mass, centre of mass, six entries of the inertia."""
-    about = ex.zeros(3, 3)
+    about_com = ex.zeros(3, 3)
     for k, (row, column) in enumerate(zip(ROWS, COLUMNS, strict=True)):
-        about[row, column] = about[column, row] = numbers[4 + k]
-    return SymbolicInertia(numbers[0], numbers[1:4], about)
+        about_com[row, column] = about_com[column, row] = numbers[4 + k]
+    return SymbolicInertia(numbers[0], numbers[1:4], about_com)

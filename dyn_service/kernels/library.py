@@ -24,6 +24,7 @@ from dyn_service.kernels.row_selection import Selected, selected
 from dyn_service.kernels.signature import Signature
 from dyn_service.kernels.store import COMPILER, provenance
 from dyn_service.kernels.wrenches import Place, WrenchConversion
+from dyn_service.model.loop_tree import LoopTree
 from dyn_service.model.tree import Tree
 
 if TYPE_CHECKING:
@@ -59,16 +60,19 @@ class Separate:
 
     def __call__(self, *arrays: Any, out: tuple[Any, ...] | None = None) -> tuple[Any, ...]:
         """Returns the outputs of all kernels, with the leading axes of all inputs."""
-        given = dict(zip((each.name for each in self.signature.inputs), map(np.asarray, arrays), strict=True))
-        sizes = [given[each.name].shape[: given[each.name].ndim - len(each.shape)] for each in self.signature.inputs]
-        lead, found = np.broadcast_shapes(*sizes), list[Any]()
+        arrays_of = dict(zip((operand.name for operand in self.signature.inputs), map(np.asarray, arrays), strict=True))
+        sizes = [
+            arrays_of[operand.name].shape[: arrays_of[operand.name].ndim - len(operand.shape)]
+            for operand in self.signature.inputs
+        ]
+        lead, results = np.broadcast_shapes(*sizes), list[Any]()
         for part, kernel in zip(self.signature.parts, self.kernels, strict=True):
-            answer = kernel(*(given[each.name] for each in part.inputs))
-            found += answer if isinstance(answer, tuple) else (answer,)
-        into = out or tuple(np.empty(lead + each.shape) for each in self.signature.outputs)
-        for array, x in zip(into, found, strict=True):
+            answer = kernel(*(arrays_of[operand.name] for operand in part.inputs))
+            results += answer if isinstance(answer, tuple) else (answer,)
+        outputs = out or tuple(np.empty(lead + operand.shape) for operand in self.signature.outputs)
+        for array, x in zip(outputs, results, strict=True):
             array[...] = x
-        return into
+        return outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,18 +93,18 @@ class KernelLibrary:
     """
 
     links: Tree
-    _made: dict[str, LibraryKernel] = field(default_factory=dict)
+    _kernels: dict[str, LibraryKernel] = field(default_factory=dict)
     _blocks: dict[str, Block] = field(default_factory=dict)
-    _refused: dict[str, str] = field(default_factory=dict)
+    _refusals: dict[str, str] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
 
     def __contains__(self, signature: Signature) -> bool:
-        return signature.name in self._made
+        return signature.name in self._kernels
 
     @property
     def certificates(self) -> dict[str, Certificate]:
         """Certificates of the kernels made so far, by name."""
-        return {name: made.certificate for name, made in self._made.copy().items()}
+        return {name: kernel.certificate for name, kernel in self._kernels.copy().items()}
 
     def kernel(self, signature: Signature) -> np.ufunc:
         """Returns the gufunc of this signature; the first call loads it from disk, or compiles and certifies it.
@@ -119,12 +123,13 @@ class KernelLibrary:
         Raises:
             ResourceExhaustedError: The kernel was refused before: it needs too many operations.
         """
-        if signature.name not in self._made:
-            made = self._load(signature)
-            if made is None:
+        if signature.name not in self._kernels:
+            kernel = self._load(signature)
+            if kernel is None:
                 return False
             self._refuse_more_lists(signature)
-            self._made.setdefault(signature.name, made)
+            # Another thread may have loaded it meanwhile: the first one stays, since calls may hold it.
+            self._kernels.setdefault(signature.name, kernel)
         return True
 
     @contextmanager
@@ -137,12 +142,13 @@ class KernelLibrary:
         stopped = threading.Event()
 
         def make() -> None:
+            # From the other end than the caller, so that the two meet once.
             for signature in reversed(missing):
                 if not stopped.is_set():
                     with suppress(Exception):
                         self.kernel(signature)
 
-        missing = [each for each in signatures if not self._is_known(each)] if _processors() > 1 else []
+        missing = [signature for signature in signatures if not self._is_known(signature)] if _processors() > 1 else []
         thread = threading.Thread(target=make, name="dyn_service compiler") if len(missing) > 1 else None
         if thread is not None:
             thread.start()
@@ -201,8 +207,8 @@ class KernelLibrary:
         None if it is not in memory, has padded inputs or no outputs, or computes fewer states than a vector has.
         """
         if signature.name not in self._blocks:
-            made = None if signature.empty or signature.padded else self._made.get(signature.name)
-            body = None if made is None or made.loop is None else Body.of(made.loop.code)
+            kernel = None if signature.empty or signature.padded else self._kernels.get(signature.name)
+            body = None if kernel is None or kernel.loop is None else Body.of(kernel.loop.code)
             if body is None or body.lanes < host().lanes:
                 return None
             self._blocks[signature.name] = Block(body, signature)
@@ -222,14 +228,15 @@ class KernelLibrary:
         return None if loop is None else WrenchConversion(Body.of(loop.code), links, places)
 
     def _get(self, signature: Signature) -> LibraryKernel:
-        made = self._made.get(signature.name)
-        if made is None:
+        kernel = self._kernels.get(signature.name)
+        if kernel is None:
             self._refuse_more_lists(signature)
             lock = self._locks.setdefault(signature.name, threading.Lock())
+            # Kernels of one robot have a lock each, so that two threads compile two of them at the same time.
             with compilation(f"{signature.name} of robot '{self.links.name}'"), lock:
-                made = self._made.get(signature.name) or self._load(signature) or self._make(signature)
-                made = self._made.setdefault(signature.name, made)
-        return made
+                kernel = self._kernels.get(signature.name) or self._load(signature) or self._make(signature)
+                kernel = self._kernels.setdefault(signature.name, kernel)
+        return kernel
 
     def _refuse_more_lists(self, signature: Signature) -> None:
         """Checks the number of kernels of lists of queries, including refused ones, before another is made.
@@ -237,33 +244,33 @@ class KernelLibrary:
         Raises:
             ResourceExhaustedError: There are `MAX_LIST_KERNELS` others.
         """
-        known = {name for name in (*self._made, *self._refused) if "+" in name} if signature.parts else set()
-        if signature.parts and len(known - {signature.name}) >= MAX_LIST_KERNELS:
+        list_names = {name for name in (*self._kernels, *self._refusals) if "+" in name} if signature.parts else set()
+        if signature.parts and len(list_names - {signature.name}) >= MAX_LIST_KERNELS:
             raise ResourceExhaustedError(
                 f"robot '{self.links.name}' has {MAX_LIST_KERNELS} kernels of lists of queries, which is the limit: "
                 "call the queries of this list separately"
             )
 
-    def _separate(self, signature: Signature, made: Sequence[LibraryKernel]) -> LibraryKernel:
+    def _separate(self, signature: Signature, parts: Sequence[LibraryKernel]) -> LibraryKernel:
         """Returns the kernels of a list's queries as one, with the certificate that has the largest error."""
-        worst = max((each.certificate for each in made), key=lambda each: each.error)
-        kernels = tuple(each.kernel for each in made)
+        worst = max((part.certificate for part in parts), key=lambda part: part.error)
+        kernels = tuple(part.kernel for part in parts)
         return LibraryKernel(Separate(signature, kernels), replace(worst, kernel=signature.name), None)
 
     def _load(self, signature: Signature) -> LibraryKernel | None:
-        refusal = self._refused.get(signature.name)
-        kept = None if refusal else store.load(self._key(signature))
-        if kept is not None:
-            head, _, code = kept.partition(b"\n")
-            about = json.loads(head)
-            refusal = about.get(_REFUSAL)
-            if about.get(_SEPARATE):
-                there = all(map(self.load, signature.parts))
-                return self._separate(signature, [self._made[p.name] for p in signature.parts]) if there else None
+        refusal = self._refusals.get(signature.name)
+        content = None if refusal else store.load(self._key(signature))
+        if content is not None:
+            head, _, code = content.partition(b"\n")
+            header = json.loads(head)
+            refusal = header.get(_REFUSAL)
+            if header.get(_SEPARATE):
+                loaded = all(map(self.load, signature.parts))
+                return self._separate(signature, [self._kernels[p.name] for p in signature.parts]) if loaded else None
             if refusal is None:
                 loop = loop_of(signature, LoadedCode(code))
-                return LibraryKernel(make_gufunc(signature, loop), Certificate(**about), loop)
-            self._refused[signature.name] = refusal
+                return LibraryKernel(make_gufunc(signature, loop), Certificate(**header), loop)
+            self._refusals[signature.name] = refusal
         if refusal is not None:
             raise ResourceExhaustedError(refusal)
         return None
@@ -275,25 +282,26 @@ class KernelLibrary:
         from dyn_service.kernels.compiling import compiled
         from dyn_service.kernels.frames import kernel_tree
 
+        # One graph shares equal expressions; loops have none to share, so such a list calls the kernels of its queries.
         if any(_as_loops(self.links, part) for part in signature.parts):
             self._save(signature, {_SEPARATE: True}, b"")
             return self._separate(signature, [self._get(part) for part in signature.parts])
         tree = kernel_tree(self.links, signature.bodies).tree
-        built: list[tuple[bytes, Loop]] = []
+        compilations: list[tuple[bytes, Loop]] = []
 
         def build(graph: Traced) -> np.ufunc:
             check_size(graph, tree, host().lanes)
             kernel, loop, code = compiled(graph)
-            built.append((code, loop))
+            compilations.append((code, loop))
             return kernel
 
         try:
             kernel, certificate = certified(self.links, signature, build, _tracer(self.links, signature))
         except ResourceExhaustedError as refusal:
-            self._refused[signature.name] = str(refusal)
+            self._refusals[signature.name] = str(refusal)
             self._save(signature, {_REFUSAL: str(refusal)}, b"")
             raise
-        code, loop = built[-1]
+        code, loop = compilations[-1]
         self._save(signature, asdict(certificate), code)
         release_freed_memory()
         return LibraryKernel(kernel, certificate, loop)
@@ -308,14 +316,14 @@ class KernelLibrary:
         """
         from dyn_service.kernels.frames import cheapest_frames, kernel_trees, welded
 
-        made = self._get(signature)
-        if isinstance(made.kernel, Separate):
+        kernel = self._get(signature)
+        if isinstance(kernel.kernel, Separate):
             return [graph for part in signature.parts for graph in self.graphs(part)]
-        chosen = (cheapest_frames if made.certificate.form == "chosen frames" else welded)(self.links)
-        return [_tracer(self.links, signature)(kernel_trees(self.links, signature, chosen), signature)]
+        model = (cheapest_frames if kernel.certificate.form == "chosen frames" else welded)(self.links)
+        return [_tracer(self.links, signature)(kernel_trees(self.links, signature, model), signature)]
 
-    def _save(self, signature: Signature, about: dict[str, object], code: bytes) -> None:
-        store.save(self._key(signature), json.dumps(about).encode() + b"\n" + code)
+    def _save(self, signature: Signature, header: dict[str, object], code: bytes) -> None:
+        store.save(self._key(signature), json.dumps(header).encode() + b"\n" + code)
 
     def _key(self, signature: Signature) -> str:
         machine = host()
@@ -336,7 +344,7 @@ def _as_loops(links: Tree, signature: Signature) -> Rolled | None:
     from dyn_service.kernels.frames import kernel_tree
     from dyn_service.kernels.staged import inner_of
 
-    if signature.parts:
+    if signature.parts or isinstance(links, LoopTree):
         return None
     return rolled_if_large(kernel_tree(links, signature.bodies), inner_of(signature) or signature)
 
@@ -354,8 +362,9 @@ def _tracer(links: Tree, signature: Signature) -> Callable[[Any, Signature], Tra
         def part(signature: Signature) -> Graph | Rolled:
             if loops is None:
                 return trace(model, signature)
-            known = signature == loops.signature and model is kernel_tree(links, signature.bodies)
-            return loops if known else roll(model, signature)
+            is_traced = signature == loops.signature and model is kernel_tree(links, signature.bodies)
+            # The loops that decided the form are kept: tracing them again takes as long as the decision.
+            return loops if is_traced else roll(model, signature)
 
         if not has_stages(signature, as_loops=loops is not None):
             return part(signature)

@@ -34,6 +34,13 @@ def vector_address(b: ir.IRBuilder, buffer: Any, vector: ir.VectorType, entry: A
     return at(b, buffer, b.mul(entry, integer(8 * vector.count)))
 
 
+def copy_vectors(b: ir.IRBuilder, vector: ir.VectorType, count: int, source: Any, destination: Any) -> None:
+    """Emits the copying of consecutive vectors."""
+    size = 8 * vector.count
+    with loop_over(b, integer(size * count), step=size) as offset:
+        b.store(b.load(at(b, source, offset), align=size, typ=vector), at(b, destination, offset), align=size)
+
+
 def internal(module: ir.Module, name: str, returns: Any, *takes: Any, inline: bool = False) -> ir.Function:
     """Adds a function that only its module calls."""
     function = ir.Function(module, ir.FunctionType(returns, takes), name)
@@ -70,7 +77,8 @@ class Value:
 
 
 def line(b: ir.IRBuilder, kind: Any, text: str) -> Value:
-    """Emits an instruction as text, at the end of a block: twenty times as fast as an object for each instruction."""
+    """Emits an instruction as text, at the end of a block."""
+    # Twenty times as fast as an object of llvmlite for each instruction, of which a kernel has some ten thousand.
     lines = b.block.instructions
     value = Value(kind, f'%"{b.block.name}:{len(lines)}"')
     lines.append(f"{value.reference} = {text}")
@@ -83,11 +91,12 @@ def copied(b: ir.IRBuilder, emit: Callable[..., Any], *operands: Any) -> tuple[A
 
     `emit`, a function of a module, runs once for each combination of types; its text is copied with other names.
     """
-    text, results, declared = _template(emit, tuple(operand.type for operand in operands))
-    for name, kind in declared.items():
+    text, results, functions = _template(emit, tuple(operand.type for operand in operands))
+    for name, kind in functions.items():
         if name not in b.module.globals:
             ir.Function(b.module, kind, name)
     lines = b.block.instructions
+    # Names are unique in a function: block names are, and a block only grows.
     prefix = f'%"{b.block.name}:{len(lines)}:'
     text = text.replace('%"', prefix)
     for k, operand in enumerate(operands):
@@ -110,8 +119,8 @@ def _template(
     emitted = emit(b, *function.args)
     results = emitted if isinstance(emitted, tuple) else (emitted,)
     text = "\n  ".join(map(str, b.block.instructions))
-    declared = {f.name: f.function_type for f in module.functions if f is not function}
-    return text, tuple((value.type, value.get_reference()) for value in results), declared
+    functions = {f.name: f.function_type for f in module.functions if f is not function}
+    return text, tuple((value.type, value.get_reference()) for value in results), functions
 
 
 class _Loop:
@@ -134,18 +143,18 @@ class _Loop:
 
     def __enter__(self) -> Any:
         b = self.b
-        before = b.block
-        self.head, inside, self.after = (b.append_basic_block() for _ in range(3))
+        entry_block = b.block
+        self.head, body, self.after = (b.append_basic_block() for _ in range(3))
         b.branch(self.head)
         b.position_at_end(self.head)
         self.index = b.phi(I64)
-        self.index.add_incoming(self.start, before)
+        self.index.add_incoming(self.start, entry_block)
         self._carried = [b.phi(value.type) for value in self.values]
         for phi, value in zip(self._carried, self.values, strict=True):
-            phi.add_incoming(value, before)
+            phi.add_incoming(value, entry_block)
         self.values = list(self._carried)
-        b.cbranch(self.condition(self.index), inside, self.after)
-        b.position_at_end(inside)
+        b.cbranch(self.condition(self.index), body, self.after)
+        b.position_at_end(body)
         return self.index
 
     def __exit__(self, *_: object) -> None:

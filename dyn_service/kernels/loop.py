@@ -10,8 +10,7 @@ four fifths of the time to compile. It is NumPy's inner loop of a generalised uf
         body(in, out, workspace)       each number a <W x double>
         scatter(...)                   copy the results from `out`, with NumPy's strides
 
-The last block of a batch may be short; its idle lanes repeat its last state, and their results are not written. So the
-result of a state is the same to the last bit at any position in a batch, and each lane computes a valid state.
+The last block of a batch may be short; its idle lanes repeat its last state, and their results are not written.
 
 A kernel as loops over bodies keeps its vectors in memory, which limits its speed. So most of them also have a body of
 `NARROW_LANES` lanes, for calls with at most that number of states. Its results have the same bits, because LLVM fuses
@@ -46,7 +45,7 @@ from dyn_service.kernels.llvm_ir import (
     vector_address,
     word,
 )
-from dyn_service.kernels.signature import Operand, Signature
+from dyn_service.kernels.signature import Operand, Signature, total_size
 
 BODY, NARROW, SIZES, PLACES, FILL, FILL_NARROW = "body", "narrow", "sizes", "places", "fill", "fill.narrow"
 """Names in the code of a kernel: the function of a vector of states; that of a vector of `NARROW_LANES`; a table of W,
@@ -56,6 +55,7 @@ sets an operand in `in` for some states; `table` is the operand's argument of th
 vectors of `NARROW_LANES`.
 """
 
+# Not 1: LLVM fuses other products and sums of single numbers, so one lane would have other bits.
 NARROW_LANES = 2
 """The fewest lanes of a vector whose bits are those of wider ones."""
 
@@ -149,7 +149,7 @@ def loop_of(signature: Signature, code: LoadedCode, places: Any = None) -> Loop:
 def _plan(signature: Signature, body: Body, narrow: tuple[int, int] = (0, 0)) -> Any:
     """Returns the plan of a kernel as a ctypes buffer. narrow: loop and plan for `NARROW_LANES` states, or zeros."""
     size = 8 * body.lanes
-    inputs = size * sum(operand.size for operand in signature.inputs)
+    inputs = size * total_size(signature.inputs)
     results, workspace = size * body.results, size * body.workspace
     operands = (*signature.inputs, *signature.outputs)
     words = [body.address, len(signature.inputs), len(operands), inputs, results, workspace]
@@ -167,7 +167,7 @@ def _plan(signature: Signature, body: Body, narrow: tuple[int, int] = (0, 0)) ->
 
 def _is_on_heap(signature: Signature, body: Body) -> bool:
     """Whether the buffers of a call are on the heap."""
-    numbers = sum(operand.size for operand in signature.inputs) + 1 + body.results + body.workspace
+    numbers = total_size(signature.inputs) + 1 + body.results + body.workspace
     return 8 * body.lanes * numbers > MAX_STACK_BYTES
 
 
@@ -179,11 +179,11 @@ def filled(loop: Loop, operand: int, fills: Sequence[tuple[int, int]]) -> Loop:
         operand: The index of the operand.
         fills: The address of `fill`, and bytes of the memory that it gets, for W states and for `NARROW_LANES` states.
     """
-    raw, (few, of_few) = loop.plan.raw, struct.unpack_from("=2q", loop.plan, 8 * _NARROW_LOOP)
+    raw, (narrow_loop, narrow_plan) = loop.plan.raw, struct.unpack_from("=2q", loop.plan, 8 * _NARROW_LOOP)
     plans = [ctypes.create_string_buffer(raw)]
-    if of_few:
-        plans.append(ctypes.create_string_buffer(ctypes.string_at(of_few, len(raw))))
-        struct.pack_into("=2q", plans[0], 8 * _NARROW_LOOP, few, ctypes.addressof(plans[1]))
+    if narrow_plan:
+        plans.append(ctypes.create_string_buffer(ctypes.string_at(narrow_plan, len(raw))))
+        struct.pack_into("=2q", plans[0], 8 * _NARROW_LOOP, narrow_loop, ctypes.addressof(plans[1]))
     allocates = False
     for plan, (function, size) in zip(plans, fills, strict=False):
         on_heap = struct.unpack_from("=q", plan, 8 * _ON_HEAP)[0] or size > 2 * MAX_STACK_BYTES
@@ -212,108 +212,131 @@ _LOOP = "loop"
 
 
 def _emit(lanes: int) -> str:
-    """Returns the module with loop(args, dims, steps, plan).
+    """Returns the module with loop(args, dims, steps, plan)."""
+    module = ir.Module(name=_LOOP)
+    _LoopWriter(module, ir.VectorType(DOUBLE, lanes)).emit()
+    return str(module)
+
+
+class _LoopWriter:
+    """Writes loop(args, dims, steps, plan).
 
     dims[0]: the number of states. steps: state strides of the operands, then their core strides.
     """
-    module, vector = ir.Module(name=_LOOP), ir.VectorType(DOUBLE, lanes)
-    gather, scatter = emit_gather(module, vector), emit_scatter(module, vector)
-    scatter_by_places = emit_scatter(module, vector, by_places=True)
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), _LOOP)
-    function.attributes.add("nounwind")
-    args, dims, steps, plan = function.args
-    b = ir.IRBuilder(function.append_basic_block())
-    size, full = 8 * lanes, integer(lanes)
 
-    def value(variable: Any, kind: Any = I64) -> Any:
-        return b.load(variable, typ=kind)
+    def __init__(self, module: ir.Module, vector: ir.VectorType) -> None:
+        self.module, self.vector, self.size = module, vector, 8 * vector.count
+        self.gather, self.scatter = emit_gather(module, vector), emit_scatter(module, vector)
+        self.scatter_by_places = emit_scatter(module, vector, by_places=True)
+        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER] * 4), _LOOP)
+        self.function.attributes.add("nounwind")
+        self.args, self.dims, self.steps, self.plan = self.function.args
+        self.b = ir.IRBuilder(self.function.append_basic_block())
 
-    inputs, operands, places = word(b, plan, _INPUTS), word(b, plan, _OPERANDS), word(b, plan, _PLACES, POINTER)
-    source_bytes, target_bytes = word(b, plan, _SOURCE_BYTES), word(b, plan, _TARGET_BYTES)
-    memory, address, rest = b.alloca(POINTER), b.alloca(POINTER), b.alloca(I64)
-    count, narrow_plan = word(b, dims, 0), word(b, plan, _NARROW_PLAN, POINTER)
-    is_narrow = b.icmp_unsigned("!=", narrow_plan, ir.Constant(POINTER, None))
-    with b.if_then(b.and_(is_narrow, b.icmp_signed("<=", count, integer(NARROW_LANES)))):
-        b.call(word(b, plan, _NARROW_LOOP, function.function_type.as_pointer()), [args, dims, steps, narrow_plan])
-        b.ret_void()
-    copies = b.alloca(I64, size=b.mul(operands, integer(_COPY_WORDS)))
-    # A vector of zeros precedes the results: the place -1.
-    workspace_bytes = word(b, plan, _WORKSPACE_BYTES)
-    needed = b.add(b.add(b.add(source_bytes, target_bytes), workspace_bytes), integer(2 * size))
-    needed = b.add(needed, word(b, plan, _FILL_BYTES))
-    on_heap = b.icmp_signed("!=", word(b, plan, _ON_HEAP), integer(0))
-    with b.if_else(on_heap) as (heap, stack):
-        with heap:
-            found = b.call(library_function(module, "malloc", ir.FunctionType(POINTER, [I64])), [needed])
-            b.store(found, memory)
-            with b.if_then(b.icmp_unsigned("==", found, ir.Constant(POINTER, None)), likely=False):
-                _emit_failure(module, b, word(b, plan, _FAILURES, POINTER))
-                b.ret_void()
-        with stack:
-            b.store(b.alloca(ir.IntType(8), size=needed), memory)
-    begin = b.add(b.ptrtoint(value(memory, POINTER), I64), integer(size - 1))
-    source = b.inttoptr(b.and_(begin, integer(-size)), POINTER)
-    target = at(b, source, b.add(source_bytes, integer(size)))
-    workspace = at(b, target, target_bytes)
-    with loop_over(b, word(b, plan, _CLEARED_BYTES), start=integer(-size), step=size) as offset:
-        b.store(ir.Constant(vector, [0.0] * lanes), at(b, target, offset), align=size)
-    filled, fill_memory = word(b, plan, _FILLED), at(b, workspace, workspace_bytes)
-    fill = word(b, plan, _FILL, ir.FunctionType(ir.VoidType(), [*[POINTER] * 3, I64, I64]).as_pointer())
-    body = word(b, plan, _BODY, ir.FunctionType(ir.VoidType(), [POINTER] * 3).as_pointer())
-    _emit_copies(b, plan, inputs, operands, args, steps, copies)
-
-    with loop_over(b, count, step=lanes) as start:
-        left = b.sub(count, start)
-        states = b.select(b.icmp_signed("<", left, full), left, full)
-
-        def move(k: Any, mover: Callable[..., None]) -> None:
-            """Emits the copying of operand k."""
-            copy = at(b, copies, b.mul(k, integer(8 * _COPY_WORDS)))
-            base, stride, first, rows, width, each = (word(b, copy, n) for n in range(_COPY_WORDS))
-            base = at(b, b.inttoptr(base, POINTER), b.mul(start, stride))
-            with b.if_else(b.icmp_signed("==", rows, integer(1))) as (at_once, row_by_row):
-                with at_once:
-                    mover(first, base, states, stride, width, each)
-                with row_by_row, loop_over(b, rows) as row:
-                    offset = b.mul(k, integer(8 * _OPERAND_WORDS))
-                    words = at(b, plan, b.add(offset, integer(8 * _FIRST_OPERAND)))
-                    strides = at(b, steps, b.mul(word(b, words, _FIRST_STRIDE), integer(8)))
-                    outer = b.sub(word(b, words, _AXES), integer(1))
-                    b.store(base, address)
-                    b.store(row, rest)
-                    with loop_over(b, outer) as n:
-                        axis = b.sub(b.sub(outer, integer(1)), n)
-                        length, index = word(b, words, b.add(axis, integer(_SHAPE))), value(rest)
-                        step = b.mul(b.urem(index, length), word(b, strides, axis))
-                        b.store(at(b, value(address, POINTER), step), address)
-                        b.store(b.udiv(index, length), rest)
-                    entry = b.add(first, b.mul(row, width))
-                    mover(entry, value(address, POINTER), states, stride, width, each)
+    def emit(self) -> None:
+        b, plan = self.b, self.plan
+        inputs, operands, places = word(b, plan, _INPUTS), word(b, plan, _OPERANDS), word(b, plan, _PLACES, POINTER)
+        buffer_bytes = word(b, plan, _SOURCE_BYTES), word(b, plan, _TARGET_BYTES)
+        memory, self.address, self.row_index = b.alloca(POINTER), b.alloca(POINTER), b.alloca(I64)
+        count, narrow_plan = word(b, self.dims, 0), word(b, plan, _NARROW_PLAN, POINTER)
+        is_narrow = b.icmp_unsigned("!=", narrow_plan, ir.Constant(POINTER, None))
+        with b.if_then(b.and_(is_narrow, b.icmp_signed("<=", count, integer(NARROW_LANES)))):
+            narrow_loop = word(b, plan, _NARROW_LOOP, self.function.function_type.as_pointer())
+            b.call(narrow_loop, [self.args, self.dims, self.steps, narrow_plan])
+            b.ret_void()
+        self.copies = b.alloca(I64, size=b.mul(operands, integer(_COPY_WORDS)))
+        source, target, workspace, workspace_bytes, on_heap = self._emit_buffers(memory, *buffer_bytes)
+        filled_operand = word(b, plan, _FILLED)
+        fill_memory = at(b, workspace, workspace_bytes)
+        fill = word(b, plan, _FILL, ir.FunctionType(ir.VoidType(), [*[POINTER] * 3, I64, I64]).as_pointer())
+        body = word(b, plan, _BODY, ir.FunctionType(ir.VoidType(), [POINTER] * 3).as_pointer())
+        _emit_copies(b, plan, inputs, operands, self.args, self.steps, self.copies)
 
         def read(entry: Any, *arguments: Any) -> None:
-            b.call(gather, [vector_address(b, source, vector, entry), *arguments])
+            b.call(self.gather, [vector_address(b, source, self.vector, entry), *arguments])
 
         def write(entry: Any, *arguments: Any) -> None:
-            with b.if_else(b.icmp_unsigned("==", places, ir.Constant(POINTER, None))) as (own, shared):
-                with own:
-                    b.call(scatter, [vector_address(b, target, vector, entry), *arguments])
-                with shared:
-                    b.call(scatter_by_places, [target, *arguments, at(b, places, b.mul(entry, integer(4)))])
+            has_no_places = b.icmp_unsigned("==", places, ir.Constant(POINTER, None))
+            with b.if_else(has_no_places) as (all_stored, equal_stored_once):
+                with all_stored:
+                    b.call(self.scatter, [vector_address(b, target, self.vector, entry), *arguments])
+                with equal_stored_once:
+                    b.call(self.scatter_by_places, [target, *arguments, at(b, places, b.mul(entry, integer(4)))])
 
-        with loop_over(b, inputs) as k:
-            stride = word(b, at(b, copies, b.mul(k, integer(8 * _COPY_WORDS))), 1)
-            changes = b.or_(b.icmp_signed("!=", stride, integer(0)), b.icmp_signed("==", start, integer(0)))
-            with b.if_then(b.and_(changes, b.icmp_signed("!=", k, filled))):
-                move(k, read)
-        with b.if_then(b.icmp_signed(">=", filled, integer(0))):
-            b.call(fill, [source, word(b, args, filled, POINTER), fill_memory, start, states])
-        b.call(body, [source, target, workspace])
-        with loop_over(b, operands, start=inputs) as k:
-            move(k, write)
-    with b.if_then(on_heap):
-        b.call(library_function(module, "free", ir.FunctionType(ir.VoidType(), [POINTER])), [value(memory, POINTER)])
-    b.ret_void()
-    return str(module)
+        lanes = self.vector.count
+        with loop_over(b, count, step=lanes) as start:
+            left = b.sub(count, start)
+            states = b.select(b.icmp_signed("<", left, integer(lanes)), left, integer(lanes))
+            with loop_over(b, inputs) as k:
+                stride = word(b, at(b, self.copies, b.mul(k, integer(8 * _COPY_WORDS))), 1)
+                # An input that is the same for all states is copied for the first block only.
+                changes = b.or_(b.icmp_signed("!=", stride, integer(0)), b.icmp_signed("==", start, integer(0)))
+                with b.if_then(b.and_(changes, b.icmp_signed("!=", k, filled_operand))):
+                    self._emit_move(k, start, states, read)
+            with b.if_then(b.icmp_signed(">=", filled_operand, integer(0))):
+                b.call(fill, [source, word(b, self.args, filled_operand, POINTER), fill_memory, start, states])
+            b.call(body, [source, target, workspace])
+            with loop_over(b, operands, start=inputs) as k:
+                self._emit_move(k, start, states, write)
+        with b.if_then(on_heap):
+            free = library_function(self.module, "free", ir.FunctionType(ir.VoidType(), [POINTER]))
+            b.call(free, [b.load(memory, typ=POINTER)])
+        b.ret_void()
+
+    def _emit_buffers(self, memory: Any, source_bytes: Any, target_bytes: Any) -> tuple[Any, ...]:
+        """Emits the allocation of the buffers of a block of states, on the stack or the heap.
+
+        Returns `in`, `out`, `workspace`, the bytes of the workspace, and whether the memory is on the heap.
+        """
+        b, plan, size = self.b, self.plan, self.size
+        # A vector of zeros precedes the results: the place -1.
+        workspace_bytes = word(b, plan, _WORKSPACE_BYTES)
+        total_bytes = b.add(b.add(b.add(source_bytes, target_bytes), workspace_bytes), integer(2 * size))
+        total_bytes = b.add(total_bytes, word(b, plan, _FILL_BYTES))
+        on_heap = b.icmp_signed("!=", word(b, plan, _ON_HEAP), integer(0))
+        with b.if_else(on_heap) as (heap, stack):
+            with heap:
+                malloc = library_function(self.module, "malloc", ir.FunctionType(POINTER, [I64]))
+                block = b.call(malloc, [total_bytes])
+                b.store(block, memory)
+                with b.if_then(b.icmp_unsigned("==", block, ir.Constant(POINTER, None)), likely=False):
+                    _emit_failure(self.module, b, word(b, plan, _FAILURES, POINTER))
+                    b.ret_void()
+            with stack:
+                b.store(b.alloca(ir.IntType(8), size=total_bytes), memory)
+        begin = b.add(b.ptrtoint(b.load(memory, typ=POINTER), I64), integer(size - 1))
+        source = b.inttoptr(b.and_(begin, integer(-size)), POINTER)
+        target = at(b, source, b.add(source_bytes, integer(size)))
+        workspace = at(b, target, target_bytes)
+        # Bodies store no zeros, so what they leave is cleared once, for all blocks.
+        with loop_over(b, word(b, plan, _CLEARED_BYTES), start=integer(-size), step=size) as offset:
+            b.store(ir.Constant(self.vector, [0.0] * self.vector.count), at(b, target, offset), align=size)
+        return source, target, workspace, workspace_bytes, on_heap
+
+    def _emit_move(self, k: Any, start: Any, states: Any, mover: Callable[..., None]) -> None:
+        """Emits the copying of operand k of a block of states, the first of which is `start`."""
+        b = self.b
+        copy = at(b, self.copies, b.mul(k, integer(8 * _COPY_WORDS)))
+        base, stride, first, rows, width, entry_stride = (word(b, copy, n) for n in range(_COPY_WORDS))
+        base = at(b, b.inttoptr(base, POINTER), b.mul(start, stride))
+        with b.if_else(b.icmp_signed("==", rows, integer(1))) as (at_once, row_by_row):
+            with at_once:
+                mover(first, base, states, stride, width, entry_stride)
+            with row_by_row, loop_over(b, rows) as row:
+                offset = b.mul(k, integer(8 * _OPERAND_WORDS))
+                words = at(b, self.plan, b.add(offset, integer(8 * _FIRST_OPERAND)))
+                strides = at(b, self.steps, b.mul(word(b, words, _FIRST_STRIDE), integer(8)))
+                outer = b.sub(word(b, words, _AXES), integer(1))
+                b.store(base, self.address)
+                b.store(row, self.row_index)
+                with loop_over(b, outer) as n:
+                    axis = b.sub(b.sub(outer, integer(1)), n)
+                    length, index = word(b, words, b.add(axis, integer(_SHAPE))), b.load(self.row_index, typ=I64)
+                    step = b.mul(b.urem(index, length), word(b, strides, axis))
+                    b.store(at(b, b.load(self.address, typ=POINTER), step), self.address)
+                    b.store(b.udiv(index, length), self.row_index)
+                entry = b.add(first, b.mul(row, width))
+                mover(entry, b.load(self.address, typ=POINTER), states, stride, width, entry_stride)
 
 
 _COPY_WORDS = 6
@@ -332,14 +355,14 @@ def _emit_copies(b: ir.IRBuilder, plan: Any, inputs: Any, operands: Any, args: A
         strides = at(b, steps, b.mul(word(b, words, _FIRST_STRIDE), integer(8)))
         b.store(integer(1), even)
         last = word(b, strides, b.sub(axes, integer(1)))
-        each = b.select(b.icmp_signed("==", axes, integer(0)), integer(8), last)
+        entry_stride = b.select(b.icmp_signed("==", axes, integer(0)), integer(8), last)
         with loop_over(b, axes) as axis:
             packed = word(b, words, b.add(axis, integer(_STRIDES)))
-            alike = b.icmp_signed("==", b.mul(word(b, strides, axis), integer(8)), b.mul(packed, each))
+            alike = b.icmp_signed("==", b.mul(word(b, strides, axis), integer(8)), b.mul(packed, entry_stride))
             b.store(b.select(alike, b.load(even, typ=I64), integer(0)), even)
         at_once = b.icmp_signed("!=", b.load(even, typ=I64), integer(0))
         copy = [word(b, args, k), word(b, steps, k), first]
-        copy += [b.select(at_once, integer(1), rows), b.select(at_once, b.mul(rows, width), width), each]
+        copy += [b.select(at_once, integer(1), rows), b.select(at_once, b.mul(rows, width), width), entry_stride]
         place = at(b, copies, b.mul(k, integer(8 * _COPY_WORDS)))
         for n, number in enumerate(copy):
             b.store(number, at(b, place, integer(8 * n)))
@@ -357,6 +380,7 @@ def emit_gather(module: ir.Module, vector: ir.VectorType) -> ir.Function:
     last = b.sub(states, integer(1))
     rows = []
     for lane in range(vector.count):
+        # Idle lanes repeat the last state, a valid one, so that they raise no floating-point flag.
         state = b.select(b.icmp_signed("<", integer(lane), last), integer(lane), last)
         rows.append(at(b, base, b.mul(state, state_stride)))
     alike = b.icmp_signed("==", state_stride, integer(0))
@@ -414,18 +438,18 @@ def emit_scatter(module: ir.Module, vector: ir.VectorType, *, by_places: bool = 
             b.store(row, start, align=1)
 
     with loop_over(b, transposed, step=lanes) as entry:
-        found = [place(b.add(entry, integer(k))) for k in range(lanes)]
+        places = [place(b.add(entry, integer(k))) for k in range(lanes)]
 
         def write_tile() -> None:
-            cells = [vector_address(b, source, vector, each) for each in found]
+            cells = [vector_address(b, source, vector, tile_place) for tile_place in places]
             write(_transposed(b, vector, cells, align=8 * lanes), entry)
 
         if table:
-            every = functools.reduce(b.and_, found)
-            with b.if_else(b.icmp_signed("==", every, integer(-1))) as (zeros, others):
+            common_bits = functools.reduce(b.and_, places)
+            with b.if_else(b.icmp_signed("==", common_bits, integer(-1))) as (zeros, nonzeros):
                 with zeros:
                     write([clear] * lanes, entry)
-                with others:
+                with nonzeros:
                     write_tile()
         else:
             write_tile()
@@ -501,5 +525,6 @@ def _emit_failure(module: ir.Module, b: ir.IRBuilder, count: Any) -> None:
     failures = b.add(b.load(count, typ=I64), integer(1))
     b.store(failures, count)
     number = b.sitofp(failures, DOUBLE)
+    # Computed from the count, so that LLVM does not fold 0 / 0 into a constant, which sets no flag.
     zero = b.fsub(number, number)
     b.store(b.fdiv(zero, zero), nan)

@@ -3,10 +3,6 @@
 A module has the function `body(in, out, workspace)`, the arithmetic of W states, each number a <W x double>, and the
 tables `sizes` and, if results share places in `out`, `places` (`kernels.loop`). Kernels as loops that do not solve for
 matrices also have the function `narrow`, for two states.
-
-Arithmetic has the flags nsz, contract and arcp. Not nnan or ninf, so that a NaN stays a NaN in every output that
-depends on it (a constant entry of the mass matrix does not). Not reassoc, with which LLVM factors sums, and small
-differences of large terms lose up to three digits (docs/adr/0009).
 """
 
 from __future__ import annotations
@@ -14,9 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, reduce
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -31,6 +27,7 @@ from dyn_service.kernels.llvm_ir import (
     at,
     chain_from,
     copied,
+    copy_vectors,
     integer,
     internal,
     library_function,
@@ -41,15 +38,27 @@ from dyn_service.kernels.llvm_ir import (
     word,
 )
 from dyn_service.kernels.loop import BODY, NARROW, NARROW_LANES, PLACES, SIZES
-from dyn_service.kernels.rolled import SOLVED_COLUMNS, Address, Elimination, InputProducts, Rolled, Step, Walks
+from dyn_service.kernels.rolled import (
+    MOST_COLUMNS,
+    SOLVED_COLUMNS,
+    SOLVED_ROWS,
+    Address,
+    Elimination,
+    InputProducts,
+    Rolled,
+    Step,
+    Walks,
+)
 from dyn_service.kernels.row_selection import is_selectable
-from dyn_service.kernels.signature import Operand
+from dyn_service.kernels.signature import Operand, first_entry, total_size
 from dyn_service.kernels.staged import Staged
 from dyn_service.kernels.trig import sincos, tanh, vector_intrinsic
 
 BLOCK_INSTRUCTIONS = 2000
 """Most instructions of a basic block. The code generator's time grows faster than a block's length."""
 
+# Not nnan or ninf: a NaN stays a NaN in every output that depends on it (a constant entry of the mass matrix does not).
+# Not reassoc: LLVM then factors sums, and small differences of large terms lose up to three digits.
 _FLAGS = ("nsz", "contract", "arcp")
 
 ERRORS = 256
@@ -65,7 +74,7 @@ def with_errors(rolled: Any) -> Any:
     operand = Operand("errors", (2 * ERRORS,), dims=(2 * ERRORS,))
     signature = replace(rolled.signature, inputs=(*rolled.signature.inputs, operand))
     if isinstance(rolled, Staged):
-        states, changes = (tuple(map(with_errors, of)) for of in (rolled.states, rolled.changes))
+        states, changes = (tuple(map(with_errors, parts)) for parts in (rolled.states, rolled.changes))
         inner = with_errors(rolled.inner)
         return replace(rolled, signature=signature, inner=inner, states=states, changes=changes)
     return replace(rolled, signature=signature, errors=True)
@@ -82,10 +91,11 @@ def lower(graph: Graph | Rolled | Staged, lanes: int) -> str:
     vector = ir.VectorType(DOUBLE, lanes)
     places: list[int] = []
     emit_body(module, graph, vector, BODY, places).linkage = ""
+    # Loops keep vectors in memory, so for one state eight lanes take up to four times as long as two.
     if _has_narrow(graph) and lanes > NARROW_LANES:
         emit_body(module, graph, ir.VectorType(DOUBLE, NARROW_LANES), NARROW).linkage = ""
-    results = sum(operand.size for operand in graph.signature.outputs)
-    cleared = graph.entered if isinstance(graph, Staged) else 0
+    results = total_size(graph.signature.outputs)
+    cleared = graph.input_count if isinstance(graph, Staged) else 0
     executed = 0 if isinstance(graph, Graph) else graph.operations
     _emit_table(module, SIZES, I64, [lanes, results, graph.workspace, cleared, executed])
     if places and (is_selectable(graph.signature) or places != list(range(results))):
@@ -119,10 +129,15 @@ def emit_body(
 ) -> ir.Function:
     """Adds a function (in, out, workspace) with the arithmetic of a vector of states. places: see `_emit_straight`."""
     if isinstance(graph, Staged):
-        return _emit_stages(module, graph, vector, name)
-    if isinstance(graph, Rolled):
-        return _Passes(module, graph, vector, name).emit()
-    return _emit_straight(module, graph.program, vector, name, places)
+        body = _emit_stages(module, graph, vector, name)
+    elif isinstance(graph, Rolled):
+        body = _Passes(module, graph, vector, name).emit()
+    else:
+        body = _emit_straight(module, graph.program, vector, name, places)
+    if vector.count > NARROW_LANES:
+        # The stack is aligned to 16 bytes only, so vectors that LLVM keeps there would cross cache lines.
+        body.attributes.alignstack = 8 * vector.count
+    return body
 
 
 def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: str) -> ir.Function:
@@ -134,54 +149,57 @@ def _emit_stages(module: ir.Module, graph: Staged, vector: ir.VectorType, name: 
     inner = emit_body(module, graph.inner, vector, f"{name}.inner")
     states = [emit_body(module, part, vector, f"{name}.states{k}") for k, part in enumerate(graph.states)]
     emitted = internal(module, name, ir.VoidType(), *[POINTER] * 3)
-    source, target, known = emitted.args
+    source, target, state_inputs = emitted.args
     b = ir.IRBuilder(emitted.append_basic_block())
     size = 8 * vector.count
 
-    def place(operands: Sequence[Operand], name: str) -> int:
-        """Returns the place of an operand in a buffer."""
-        names = [operand.name for operand in operands]
-        return sum(operand.size for operand in operands[: names.index(name)])
-
-    def after(buffer: Any, count: int) -> Any:
+    def skip(buffer: Any, count: int) -> Any:
         return at(b, buffer, integer(size * count))
 
-    def copy(count: int, source: Any, to: Any) -> None:
-        with loop_over(b, integer(size * count), step=size) as offset:
-            b.store(b.load(at(b, source, offset), align=size, typ=vector), at(b, to, offset), align=size)
-
-    def total(operands: Sequence[Operand]) -> int:
-        return sum(operand.size for operand in operands)
-
-    of_states, of_inner = graph.states[0].signature.inputs, graph.inner.signature.inputs
-    of_changes = graph.changes[0].signature.inputs if graph.changes else ()
-    changing = after(known, total(of_states))
-    entered = after(changing, total(of_changes))
-    matrices = after(entered, total(of_inner))
-    changed = after(matrices, total(graph.inner.signature.outputs) if graph.changes else 0)
-    accelerated = after(changed, graph.columns[0])
-    rest = after(accelerated, graph.columns[1])
-    given = {operand.name for operand in graph.signature.inputs}
-    for to, operands in ((known, of_states), (changing, of_changes), (entered, of_inner)):
+    state_operands, inner_operands = graph.states[0].signature.inputs, graph.inner.signature.inputs
+    change_operands = graph.changes[0].signature.inputs if graph.changes else ()
+    change_inputs = skip(state_inputs, total_size(state_operands))
+    inner_inputs = skip(change_inputs, total_size(change_operands))
+    matrices = skip(inner_inputs, total_size(inner_operands))
+    state_changes = skip(matrices, total_size(graph.inner.signature.outputs) if graph.changes else 0)
+    acceleration_changes = skip(state_changes, graph.columns[0])
+    part_workspace = skip(acceleration_changes, graph.columns[1])
+    buffers = _ColumnBuffers(change_inputs, state_changes, acceleration_changes, part_workspace)
+    kernel_inputs = {operand.name for operand in graph.signature.inputs}
+    for buffer, operands in (
+        (state_inputs, state_operands),
+        (change_inputs, change_operands),
+        (inner_inputs, inner_operands),
+    ):
         for operand in operands:
-            if operand.name in given:
-                from_ = after(source, place(graph.signature.inputs, operand.name))
-                copy(operand.size, from_, after(to, place(operands, operand.name)))
-    results = [operand.name for operand in of_states if operand.name not in given]
+            if operand.name in kernel_inputs:
+                entries = skip(source, first_entry(graph.signature.inputs, operand.name))
+                copy_vectors(b, vector, operand.size, entries, skip(buffer, first_entry(operands, operand.name)))
+    results = [operand.name for operand in state_operands if operand.name not in kernel_inputs]
     columns = _Columns(module, graph, vector, name) if graph.changes else None
     for k, (part, result) in enumerate(zip(states, results, strict=False)):
-        b.call(part, [known, entered, rest])  # the states are the first inputs of `inner`
-        to = after(known, place(of_states, result))
-        b.call(inner, [entered, to if columns is None else matrices, rest])
+        b.call(part, [state_inputs, inner_inputs, part_workspace])  # the states are the first inputs of `inner`
+        acceleration = skip(state_inputs, first_entry(state_operands, result))
+        b.call(inner, [inner_inputs, acceleration if columns is None else matrices, part_workspace])
         if columns is not None:
-            copy(graph.velocities, matrices, to)
-            copy(graph.velocities, matrices, after(changing, place(of_changes, result)))
-            columns.emit_stage(b, k, matrices, changing, changed, accelerated, rest)
-    b.call(states[-1], [known, target, rest])
+            copy_vectors(b, vector, graph.velocities, matrices, acceleration)
+            change_entry = first_entry(change_operands, result)
+            copy_vectors(b, vector, graph.velocities, matrices, skip(change_inputs, change_entry))
+            columns.emit_stage(b, k, matrices, buffers)
+    b.call(states[-1], [state_inputs, target, part_workspace])
     if columns is not None:
-        columns.emit_last(b, after(target, total(graph.signature.outputs[:2])), changing, changed, accelerated, rest)
+        columns.emit_last(b, skip(target, total_size(graph.signature.outputs[:2])), buffers)
     b.ret_void()
     return emitted
+
+
+class _ColumnBuffers(NamedTuple):
+    """Addresses of the workspace of the chain rule: the inputs of `changes`, and the changes by columns."""
+
+    inputs: Any
+    states: Any
+    accelerations: Any
+    workspace: Any
 
 
 class _Columns:
@@ -192,66 +210,65 @@ class _Columns:
         self._size, self._calls = 8 * vector.count, len(graph.states) - 1
         self._parts = [emit_body(module, part, vector, f"{name}.changes{k}") for k, part in enumerate(graph.changes)]
         operands = graph.changes[0].signature.inputs
-        names = [operand.name for operand in operands]
-        self._first = sum(operand.size for operand in operands[: names.index("dq")])
-        errors = names[-1] == "errors"
-        self._errors = sum(operand.size for operand in operands[:-1]) if errors else None
+        self._first = first_entry(operands, "dq")
+        errors = operands[-1].name == "errors"
+        self._errors = total_size(operands[:-1]) if errors else None
         self._multiply = self._emit_product(module, f"{name}.product") if self._calls > 1 else None
 
-    def _after(self, b: ir.IRBuilder, buffer: Any, entries: Any) -> Any:
+    def _entry(self, b: ir.IRBuilder, buffer: Any, entries: Any) -> Any:
         return vector_address(b, buffer, self._vector, integer(entries) if isinstance(entries, int) else entries)
 
-    def _copy(self, b: ir.IRBuilder, cell: Any, to: Any) -> None:
-        b.store(b.load(cell, align=self._size, typ=self._vector), to, align=self._size)
+    def _copy(self, b: ir.IRBuilder, cell: Any, destination: Any) -> None:
+        b.store(b.load(cell, align=self._size, typ=self._vector), destination, align=self._size)
 
-    def _each(self, b: ir.IRBuilder, part: int, changing: Any, changed: Any, accelerated: Any, rest: Any) -> Any:
+    def _emit_changes(self, b: ir.IRBuilder, part: int, buffers: _ColumnBuffers) -> None:
         """Emits the changes of a state, for each column."""
         n = self._n
-        zero, one = (ir.Constant(self._vector, [x] * self._vector.count) for x in (0.0, 1.0))
+        zero, unit = (ir.Constant(self._vector, [x] * self._vector.count) for x in (0.0, 1.0))
         if _leaves_zeros(self._graph.changes[part]):
             with loop_over(b, integer(6 * n * n)) as entry:
-                b.store(zero, self._after(b, changed, entry), align=self._size)
-        direction = self._after(b, changing, self._first)
+                b.store(zero, self._entry(b, buffers.states, entry), align=self._size)
+        direction = self._entry(b, buffers.inputs, self._first)
         with loop_over(b, integer(2 * n)) as entry:
-            b.store(zero, self._after(b, direction, entry), align=self._size)
+            b.store(zero, self._entry(b, direction, entry), align=self._size)
         with loop_over(b, integer(3 * n)) as c:
             is_state = b.icmp_signed("<", c, integer(2 * n))
             with b.if_then(is_state):
-                b.store(one, self._after(b, direction, c), align=self._size)
-            own = self._after(b, accelerated, b.mul(c, integer(n * self._calls)))
+                b.store(unit, self._entry(b, direction, c), align=self._size)
+            acceleration = self._entry(b, buffers.accelerations, b.mul(c, integer(n * self._calls)))
             with loop_over(b, integer(n * (part + 1))) as entry:
-                to = self._after(b, direction, b.add(entry, integer(2 * n)))
-                self._copy(b, self._after(b, own, entry), to)
-            b.call(self._parts[part], [changing, self._after(b, changed, b.mul(c, integer(2 * n))), rest])
+                destination = self._entry(b, direction, b.add(entry, integer(2 * n)))
+                self._copy(b, self._entry(b, acceleration, entry), destination)
+            changes = self._entry(b, buffers.states, b.mul(c, integer(2 * n)))
+            b.call(self._parts[part], [buffers.inputs, changes, buffers.workspace])
             with b.if_then(is_state):
-                b.store(zero, self._after(b, direction, c), align=self._size)
+                b.store(zero, self._entry(b, direction, c), align=self._size)
 
-    def emit_stage(
-        self, b: ir.IRBuilder, k: int, matrices: Any, changing: Any, changed: Any, accelerated: Any, rest: Any
-    ) -> None:
+    def emit_stage(self, b: ir.IRBuilder, k: int, matrices: Any, buffers: _ColumnBuffers) -> None:
         """Emits the changes of the acceleration of stage k, with the matrices of `inner` there."""
         n = self._n
         if k == 0:  # the changes of the state are those before the step
             with loop_over(b, integer(3 * n)) as c, loop_over(b, integer(n)) as row:
-                which, column = b.sdiv(c, integer(n)), b.srem(c, integer(n))
-                row_of = b.add(b.mul(which, integer(n)), row)
-                entry = b.add(integer(n), b.add(b.mul(row_of, integer(n)), column))
-                to = b.add(b.mul(c, integer(n * self._calls)), row)
-                self._copy(b, self._after(b, matrices, entry), self._after(b, accelerated, to))
+                matrix, column = b.sdiv(c, integer(n)), b.srem(c, integer(n))
+                matrix_row = b.add(b.mul(matrix, integer(n)), row)
+                entry = b.add(integer(n), b.add(b.mul(matrix_row, integer(n)), column))
+                destination = b.add(b.mul(c, integer(n * self._calls)), row)
+                self._copy(b, self._entry(b, matrices, entry), self._entry(b, buffers.accelerations, destination))
             return
-        self._each(b, k - 1, changing, changed, accelerated, rest)
-        errors = changing if self._errors is None else self._after(b, changing, self._errors)
-        b.call(self._multiply, [matrices, changed, self._after(b, accelerated, k * n), integer(int(k == 1)), errors])
+        self._emit_changes(b, k - 1, buffers)
+        errors = buffers.inputs if self._errors is None else self._entry(b, buffers.inputs, self._errors)
+        D = self._entry(b, buffers.accelerations, k * n)
+        b.call(self._multiply, [matrices, buffers.states, D, integer(int(k == 1)), errors])
 
-    def emit_last(self, b: ir.IRBuilder, target: Any, changing: Any, changed: Any, accelerated: Any, rest: Any) -> None:
+    def emit_last(self, b: ir.IRBuilder, target: Any, buffers: _ColumnBuffers) -> None:
         """Emits the derivatives of the step: dx_dx (2 nv, 2 nv), dx_dtau (2 nv, nv)."""
         n = self._n
-        self._each(b, len(self._parts) - 1, changing, changed, accelerated, rest)
+        self._emit_changes(b, len(self._parts) - 1, buffers)
         for first, count, start in ((0, 2 * n, 0), (2 * n, n, 4 * n * n)):
             with loop_over(b, integer(2 * n)) as row, loop_over(b, integer(count)) as c:
                 cell = b.add(b.mul(b.add(c, integer(first)), integer(2 * n)), row)
-                to = b.add(integer(start), b.add(b.mul(row, integer(count)), c))
-                self._copy(b, self._after(b, changed, cell), self._after(b, target, to))
+                destination = b.add(integer(start), b.add(b.mul(row, integer(count)), c))
+                self._copy(b, self._entry(b, buffers.states, cell), self._entry(b, target, destination))
 
     def _emit_product(self, module: ir.Module, name: str) -> ir.Function:
         """Adds the function (matrices, X, D, second, errors): D = [da/dq, da/dv] X, plus da/dtau in the columns of tau.
@@ -265,31 +282,23 @@ class _Columns:
         b = ir.IRBuilder(function.append_basic_block())
         zero = ir.Constant(vector, [0.0] * vector.count)
         is_second = b.icmp_signed("!=", second, integer(0))
-        joints, trees = (
-            [
-                _emit_table(module, f"{name}.{kind}.{side}", I64, numbers, "internal")
-                for side, numbers in zip(("from", "to"), _ends_of(of), strict=True)
-            ]
-            for kind, of in (("joint", self._graph.joints), ("tree", self._graph.trees))
-        )
+        joints, trees = self._emit_bounds(module, name)
+        rounded = _rounding_by(b, vector, None if self._errors is None else errors)
 
         def load(buffer: Any, entry: Any) -> Any:
-            return b.load(self._after(b, buffer, entry), align=self._size, typ=vector)
+            return b.load(self._entry(b, buffer, entry), align=self._size, typ=vector)
 
-        def rounded(x: Any, i: Any, j: Any) -> Any:
-            if self._errors is None:
-                return x
-            return b.fmul(x, b.load(_error(b, vector, errors, i, j), align=self._size, typ=vector))
-
-        def sums(i: Any, height: int, c: Any, width: int, part: int) -> None:
+        def emit_tile(i: Any, height: int, c: Any, width: int, part: int) -> None:
             """Emits `height` rows from i on, `width` columns from c on. part: 0, 1, 2 for columns of q, v, tau."""
             rows = [b.add(i, integer(k)) for k in range(height)]
             columns = [b.add(c, integer(k)) for k in range(width)]
-            given = [self._after(b, X, b.mul(b.add(column, integer(part * n)), integer(2 * n))) for column in columns]
-            found = [zero] * (height * width)
+            X_columns = [
+                self._entry(b, X, b.mul(b.add(column, integer(part * n)), integer(2 * n))) for column in columns
+            ]
+            totals = [zero] * (height * width)
             if part == 2:
-                found = [load(lines[2], column) for lines in map(lines_of, rows) for column in columns]
-            begins, ends = ([word(b, trees[side], of[-side]) for of in (rows, columns)] for side in range(2))
+                totals = [load(lines[2], column) for lines in map(lines_of, rows) for column in columns]
+            begins, ends = ([word(b, trees[side], indices[-side]) for indices in (rows, columns)] for side in range(2))
             begin = b.select(b.icmp_signed(">", *begins), *begins)
             end = b.select(b.icmp_signed("<", *ends), *ends)
             first = last = integer(0)
@@ -298,25 +307,35 @@ class _Columns:
             bounds = [(b.select(is_second, first, begin), b.select(is_second, last, end))]
             for m, (start, stop) in enumerate([*bounds, (begin, end)]):
                 factors = [(row, lines_of(row)[m]) for row in rows]
-                others = [self._after(b, column, m * n) for column in given]
-                found = _plus_products(b, vector, found, factors, others, (start, stop), rounded)
-            for s, value in enumerate(found):
+                columns_of_X = [self._entry(b, column, m * n) for column in X_columns]
+                totals = _plus_products(b, vector, totals, factors, columns_of_X, (start, stop), rounded)
+            for s, value in enumerate(totals):
                 r, column = divmod(s, width)
                 at_column = b.mul(b.add(columns[column], integer(part * n)), integer(n * self._calls))
-                b.store(value, self._after(b, D, b.add(at_column, rows[r])), align=self._size)
+                b.store(value, self._entry(b, D, b.add(at_column, rows[r])), align=self._size)
 
         def lines_of(row: Any) -> list[Any]:
             """Returns the rows of the three matrices."""
-            return [self._after(b, matrices, b.add(integer(n + m * n * n), b.mul(row, integer(n)))) for m in range(3)]
+            return [self._entry(b, matrices, b.add(integer(n + m * n * n), b.mul(row, integer(n)))) for m in range(3)]
 
         for part in range(3):
             for c_first, c_last, width in _tiles(0, n):
                 with loop_over(b, integer(c_last), start=integer(c_first), step=width) as c:
                     for i_first, i_last, height in _tiles(0, n):
                         with loop_over(b, integer(i_last), start=integer(i_first), step=height) as i:
-                            sums(i, height, c, width, part)
+                            emit_tile(i, height, c, width, part)
         b.ret_void()
         return function
+
+    def _emit_bounds(self, module: ir.Module, name: str) -> list[list[ir.GlobalVariable]]:
+        """Adds tables of where the joint of each entry of v begins and ends, and its tree; returns both pairs."""
+        return [
+            [
+                _emit_table(module, f"{name}.{kind}.{side}", I64, numbers, "internal")
+                for side, numbers in zip(("from", "to"), _ends_of(parts), strict=True)
+            ]
+            for kind, parts in (("joint", self._graph.joints), ("tree", self._graph.trees))
+        ]
 
 
 def _plus_products(
@@ -347,10 +366,10 @@ def _plus_products(
 
     loop = loop_over(b, entries[1], start=entries[0], values=sums)
     with loop as k:
-        total, others = list(loop.values), [load(column, k) for column in columns]
+        total, column_entries = list(loop.values), [load(column, k) for column in columns]
         for r, (i, row) in enumerate(rows):
             x = load(row, k)
-            for s, y in enumerate(others, r * len(columns)):
+            for s, y in enumerate(column_entries, r * len(columns)):
                 total[s] = rounded(b.fadd(total[s], b.fmul(x, y, flags=_FLAGS), flags=_FLAGS), i, k)
         loop.values = total
     return loop.values
@@ -362,12 +381,12 @@ def _ends_of(parts: Sequence[slice]) -> tuple[list[int], list[int]]:
     return [part.start for part in entries], [part.stop for part in entries]
 
 
-def _tiles(first: int, last: int, most: int = 4) -> list[tuple[int, int, int]]:
-    """Returns at most two ranges that cover first to last, each (start, stop, step); steps are at most `most`."""
+def _tiles(first: int, last: int, max_step: int = 4) -> list[tuple[int, int, int]]:
+    """Returns at most two ranges that cover first to last, each (start, stop, step); steps are at most `max_step`."""
     count = last - first
-    step = next((step for step in range(most, most // 2, -1) if count % step == 0), most)
+    step = next((step for step in range(max_step, max_step // 2, -1) if count % step == 0), max_step)
     whole = first + count - count % step
-    return [of for of in ((first, whole, step), (whole, last, last - whole)) if of[0] < of[1]]
+    return [tile for tile in ((first, whole, step), (whole, last, last - whole)) if tile[0] < tile[1]]
 
 
 def _error(b: ir.IRBuilder, vector: ir.VectorType, errors: Any, i: Any, j: Any) -> Any:
@@ -395,6 +414,7 @@ def _emit_straight(
     """
     emitted = internal(module, name, ir.VoidType(), *[POINTER] * 3)
     source, target, _ = emitted.args
+    # The loop over states calls with three buffers of its own, so no store changes what a later load reads.
     for pointer in emitted.args:
         pointer.add_attribute("noalias")
     b = ir.IRBuilder(emitted.append_basic_block())
@@ -405,13 +425,13 @@ def _emit_straight(
 
     if places is not None:
         places += [-1] * sum(program.outputs)
-    stored: dict[Any, int] = {}
+    place_of: dict[Any, int] = {}
 
     def write(operand: int, entry: int, value: Any) -> None:
         if _is_clear(value):  # the loop has cleared the buffer
             return
         place = first_out[operand] + entry
-        first = place if places is None else stored.setdefault(value, place)
+        first = place if places is None else place_of.setdefault(value, place)
         if places is not None:
             places[place] = first
         if first == place:
@@ -440,29 +460,53 @@ def emit_arithmetic(
         write: Emits the writing of an output: its operand, its entry and the value.
         rounded: Emits the change of a rounded result, from the number of the operation and the value; None: no change.
     """
-    module = b.module
-    work: list[Any] = []
-    angles: dict[Any, tuple[Any, ...]] = {}
-
-    def turned(x: Any) -> tuple[Any, ...]:
-        if x not in angles:
-            angles[x] = copied(b, sincos, x)
-        return angles[x]
+    values: list[Any] = []
+    number = cache(partial(_constant, vector))  # per program, so that it is freed with the program
+    emit = _emitters(b, vector, number)
 
     def with_error(operation: int, value: Any) -> Any:
         return value if rounded is None else rounded(operation, value)
 
-    def flagged(name: str) -> Callable[..., Any]:
-        return lambda *values: _arithmetic(b, name, *values)
+    for k, (operation, first, second) in enumerate(program.instructions):
+        if k % BLOCK_INSTRUCTIONS == BLOCK_INSTRUCTIONS - 1:
+            following = b.append_basic_block()
+            b.branch(following)
+            b.position_at_end(following)
+        value = None
+        if operation == ex.CONSTANT:
+            value = number(first or 0.0)  # -0.0 is 0.0, which `_is_clear` recognises
+            value = value if not first % 1.0 else with_error(k, value)
+        elif operation == ex.INPUT:
+            value = read(first, second)
+        elif operation == ex.OUTPUT:
+            write(first[0], first[1], values[second])
+        else:
+            arguments = [values[first]] if second is None else [values[first], values[second]]
+            value = emit[operation](*arguments)
+            value = value if operation in ex.EXACT else with_error(k, value)
+        values.append(value)
 
-    @cache
-    def number(value: float) -> Any:
-        return ir.Constant(vector, [value] * vector.count)
 
-    zero = number(0.0)
-    add, sub, mul, div, neg = map(flagged, ("fadd", "fsub", "fmul", "fdiv", "fneg"))
-    sqrt = vector_intrinsic(module, "sqrt", vector, 1)
-    emit: dict[int, Callable[..., Any]] = {
+def _constant(vector: ir.VectorType, value: float) -> ir.Constant:
+    return ir.Constant(vector, [value] * vector.count)
+
+
+def _emitters(
+    b: ir.IRBuilder, vector: ir.VectorType, number: Callable[[float], ir.Constant]
+) -> dict[int, Callable[..., Any]]:
+    """Returns for each operation of a program the function that emits it. number: makes the constants."""
+    angles: dict[Any, tuple[Any, ...]] = {}
+
+    def sine_cosine(x: Any) -> tuple[Any, ...]:
+        if x not in angles:  # one reduction of the angle serves both
+            angles[x] = copied(b, sincos, x)
+        return angles[x]
+
+    def intrinsic(name: str, operands: int) -> Callable[..., Any]:
+        return lambda *values: b.call(vector_intrinsic(b.module, name, vector, operands), values)
+
+    add, sub, mul, div, neg = (partial(_arithmetic, b, name) for name in ("fadd", "fsub", "fmul", "fdiv", "fneg"))
+    return {
         ex.ADD: add,
         ex.SUB: sub,
         ex.MUL: mul,
@@ -471,42 +515,25 @@ def emit_arithmetic(
         ex.SQUARE: lambda x: mul(x, x),
         ex.TWICE: lambda x: add(x, x),
         ex.INVERSE: lambda x: div(number(1.0), x),
-        ex.SQRT: lambda x: b.call(sqrt, [x]),
-        ex.SIN: lambda x: turned(x)[0],
-        ex.COS: lambda x: turned(x)[1],
-        ex.FABS: lambda x: b.call(vector_intrinsic(module, "fabs", vector, 1), [x]),
-        ex.COPYSIGN: lambda x, y: b.call(vector_intrinsic(module, "copysign", vector, 2), [x, y]),
+        ex.SQRT: intrinsic("sqrt", 1),
+        ex.SIN: lambda x: sine_cosine(x)[0],
+        ex.COS: lambda x: sine_cosine(x)[1],
+        ex.FABS: intrinsic("fabs", 1),
+        ex.COPYSIGN: intrinsic("copysign", 2),
         ex.TANH: lambda x: copied(b, tanh, x)[0],
         ex.ATAN2: lambda x, y: _lane_by_lane(b, "atan2", x, y),
-        ex.LESS: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), zero),
-        ex.NOT: lambda x: b.select(_is_zero(b, x), number(1.0), zero),
-        ex.IF_ELSE_ZERO: lambda x, y: b.select(_is_zero(b, x), zero, y),
+        ex.LESS: lambda x, y: b.select(b.icmp_unsigned("<", _bits(b, x), _bits(b, y)), number(1.0), number(0.0)),
+        ex.NOT: lambda x: b.select(_is_zero(b, x), number(1.0), number(0.0)),
+        ex.IF_ELSE_ZERO: lambda x, y: b.select(_is_zero(b, x), number(0.0), y),
         # If the first operand is NaN, so is the result.
         ex.FMIN: lambda x, y: b.select(b.fcmp_ordered(">", x, y), y, x),
         ex.FMAX: lambda x, y: b.select(b.fcmp_ordered("<", x, y), y, x),
     }
-    for k, (operation, first, second) in enumerate(program.instructions):
-        if k % BLOCK_INSTRUCTIONS == BLOCK_INSTRUCTIONS - 1:
-            following = b.append_basic_block()
-            b.branch(following)
-            b.position_at_end(following)
-        result = None
-        if operation == ex.CONSTANT:
-            result = number(first) if first else zero
-            result = result if not first % 1.0 else with_error(k, result)
-        elif operation == ex.INPUT:
-            result = read(first, second)
-        elif operation == ex.OUTPUT:
-            write(first[0], first[1], work[second])
-        else:
-            result = emit[operation](work[first]) if second is None else emit[operation](work[first], work[second])
-            result = result if operation in ex.EXACT else with_error(k, result)
-        work.append(result)
 
 
-def _arithmetic(b: ir.IRBuilder, name: str, first: Any, *others: Any) -> Any:
-    operands = ", ".join(value.get_reference() for value in (first, *others))
-    return line(b, first.type, f"{name} {' '.join(_FLAGS)} {first.type} {operands}")
+def _arithmetic(b: ir.IRBuilder, name: str, *values: Any) -> Any:
+    kind, operands = values[0].type, ", ".join(value.get_reference() for value in values)
+    return line(b, kind, f"{name} {' '.join(_FLAGS)} {kind} {operands}")
 
 
 def _entry_of(b: ir.IRBuilder, vector: ir.VectorType, buffer: Any, entry: int) -> Any:
@@ -538,47 +565,48 @@ class _Passes:
         self._module, self._rolled, self._vector, self._name = module, rolled, vector, name
         self._size, self._zero = 8 * vector.count, ir.Constant(vector, [0.0] * vector.count)
         self.function = internal(module, name, ir.VoidType(), *[POINTER] * 3)
-        self._source, self._target, self._own = self.function.args
+        self._source, self._target, self._stored = self.function.args
         self._b = ir.IRBuilder(self.function.append_basic_block())
         self._tables = _Tables(module, rolled)
-        sums, shared = rolled.rows * rolled.summed + rolled.totals, rolled.velocities * rolled.shared
-        self._sums = self._after(self._own, len(rolled.kind) * rolled.stored)
-        self._clear(self._sums, sums)
-        self._states = self._after(self._sums, sums)
-        self._shared = self._after(self._states, rolled.states)
-        self._clear(self._shared, shared)
-        self._factors = self._after(self._shared, shared + rolled.matrix)
+        sum_size = rolled.rows * rolled.body_sums + rolled.totals
+        shared_size = rolled.velocities * rolled.shared_columns
+        self._sums = self._entry(self._stored, len(rolled.kind) * rolled.stored_values)
+        self._clear(self._sums, sum_size)
+        self._states = self._entry(self._sums, sum_size)
+        self._shared = self._entry(self._states, rolled.states)
+        self._clear(self._shared, shared_size)
+        self._factors = self._entry(self._shared, shared_size + rolled.matrix)
         self._clear(self._factors, len(rolled.products) * rolled.velocities**2)
         if rolled.clears_outputs:
-            self._clear(self._target, sum(operand.size for operand in rolled.signature.outputs))
+            self._clear(self._target, total_size(rolled.signature.outputs))
         self._equations = _Factors(self._b, vector, rolled, self._tables, self._source, self._shared)
 
     def emit(self) -> ir.Function:
         """Emits passes, walks, solutions and products, and returns the function."""
         b, rolled = self._b, self._rolled
-        for p, each in enumerate(rolled.passes):
+        for p, sweep in enumerate(rolled.passes):
             self._solve(p)
-            steps = [self._step(f"pass{p}_kind{k}", step) for k, step in enumerate(each.steps)]
+            steps = [self._step(f"pass{p}_kind{k}", step) for k, step in enumerate(sweep.steps)]
             with loop_over(b, integer(len(rolled.kind))) as n:
-                i = n if each.outward else b.sub(integer(len(rolled.kind) - 1), n)
+                i = n if sweep.outward else b.sub(integer(len(rolled.kind) - 1), n)
                 self._call(steps, self._tables.entry(b, "kind", i), i, integer(0))
         self._solve(len(rolled.passes))
         for w, walks in enumerate(rolled.walks):
             self._visit(f"walk{w}", walks)
-        for solved in rolled.solved:
-            self._equations.solve_matrix(self._after(self._target, solved.first), symmetric=solved.symmetric)
+        if rolled.solved:
+            self._equations.solve_matrices(self._target)
         if rolled.products:
             _emit_products(b, self._vector, rolled, self._tables, self._source, self._target, self._factors)
         for solved in rolled.solved:
             if solved.transposed:
-                _emit_transposition(b, self._vector, rolled.velocities, self._after(self._target, solved.first))
+                _emit_transposition(b, self._vector, rolled.velocities, self._entry(self._target, solved.first))
         last = self._step("last", rolled.last)
         if last is not None:
             b.call(last, [*self.function.args, self._sums, self._states, integer(0), integer(0)])
         b.ret_void()
         return self.function
 
-    def _after(self, buffer: Any, entries: int) -> Any:
+    def _entry(self, buffer: Any, entries: int) -> Any:
         """Returns the address of an entry of a buffer."""
         return at(self._b, buffer, integer(self._size * entries))
 
@@ -611,46 +639,46 @@ class _Passes:
     def _call(self, steps: Sequence[ir.Function | None], kind: Any, i: Any, first: Any) -> None:
         """Emits the call of the step of a kind, for body i; first: the body where a walk began."""
         b = self._b
-        after = b.append_basic_block()
-        choice = b.switch(kind, after)
+        continuation = b.append_basic_block()
+        choice = b.switch(kind, continuation)
         for k, step in enumerate(steps):
             if step is not None:
                 block = b.append_basic_block()
                 choice.add_case(integer(k), block)
                 b.position_at_end(block)
                 b.call(step, [*self.function.args, self._sums, self._states, i, first])
-                b.branch(after)
-        b.position_at_end(after)
+                b.branch(continuation)
+        b.position_at_end(continuation)
 
     def _visit(self, name: str, walks: Walks) -> None:
         """Emits a walk from each body."""
         b, entry = self._b, self._tables.entry
-        first = [self._step(f"{name}_from{k}", step, walks) for k, step in enumerate(walks.first)]
+        first_steps = [self._step(f"{name}_from{k}", step, walks) for k, step in enumerate(walks.first)]
         functions: dict[int, ir.Function | None] = {}
-        for k, row in enumerate(walks.others):
+        for k, row in enumerate(walks.visits):
             for m, step in enumerate(row):
                 if id(step) not in functions:
                     functions[id(step)] = self._step(f"{name}_from{k}_at{m}", step, walks)
-        others = [functions[id(step)] for row in walks.others for step in row]
+        visit_steps = [functions[id(step)] for row in walks.visits for step in row]
         bodies, kinds = len(self._rolled.kind), integer(len(walks.first))
         # Of inward walks all states that reach a body are computed there one after the other: none waits for the last.
         with loop_over(b, integer(bodies)) as n:
-            own = n if walks.outward else b.sub(integer(bodies - 1), n)
-            kind = entry(b, "kind", own)
-            self._call(first, kind, own, own)
-            with loop_over(b, entry(b, "end", own), start=b.add(own, integer(1))) as below:
-                kind_below = entry(b, "kind", below)
+            body = n if walks.outward else b.sub(integer(bodies - 1), n)
+            kind = entry(b, "kind", body)
+            self._call(first_steps, kind, body, body)
+            with loop_over(b, entry(b, "end", body), start=b.add(body, integer(1))) as descendant:
+                descendant_kind = entry(b, "kind", descendant)
                 if walks.outward:
-                    self._call(others, b.add(b.mul(kind, kinds), kind_below), below, own)
+                    self._call(visit_steps, b.add(b.mul(kind, kinds), descendant_kind), descendant, body)
                 else:
-                    self._call(others, b.add(b.mul(kind_below, kinds), kind), own, below)
+                    self._call(visit_steps, b.add(b.mul(descendant_kind, kinds), kind), body, descendant)
 
-    def _multiply(self, of: InputProducts) -> None:
+    def _multiply(self, products: InputProducts) -> None:
         """Emits products with inputs, for several rows at a time."""
         b, vector, count = self._b, self._vector, self._rolled.velocities
         rounded, whole = _rounding(b, vector, self._rolled, self._source), (integer(0), integer(count))
-        total = self._after(self._shared, count * of.column)
-        factors = [(self._after(self._source, K), self._after(self._shared, count * x)) for K, x in of.factors]
+        total = self._entry(self._shared, count * products.column)
+        factors = [(self._entry(self._source, K), self._entry(self._shared, count * x)) for K, x in products.factors]
         for first, last, height in _tiles(0, count):
             with loop_over(b, integer(last), start=integer(first), step=height) as i:
                 rows = [b.add(i, integer(r)) for r in range(height)]
@@ -662,18 +690,18 @@ class _Passes:
                 for value, cell in zip(sums, cells, strict=True):
                     b.store(value, cell, align=self._size)
 
-    def _solve(self, after: int) -> None:
+    def _solve(self, pass_count: int) -> None:
         """Emits the equations that are solved after this number of passes, and the products with inputs."""
         rolled = self._rolled
         for n, equations in enumerate(rolled.equations):
-            if equations.after == after:
-                self._clear(self._after(self._shared, rolled.velocities * rolled.shared), rolled.matrix)
+            if equations.previous_passes == pass_count:
+                self._clear(self._entry(self._shared, rolled.velocities * rolled.shared_columns), rolled.matrix)
                 self._visit(f"matrix{n}", equations.matrix)
                 self._equations.factor()
                 for column in range(equations.first, equations.first + equations.count):
-                    self._equations.solve(self._after(self._shared, rolled.velocities * column))
+                    self._equations.solve(self._entry(self._shared, rolled.velocities * column))
         for products in rolled.input_products:
-            if products.after == after:
+            if products.previous_passes == pass_count:
                 self._multiply(products)
 
 
@@ -684,177 +712,325 @@ class _Factors:
     """
 
     def __init__(
-        self, b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, source: Any, shared: Any
+        self, b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, tables: _Tables, source: Any, shared_sums: Any
     ) -> None:
-        self._b, self._vector, self._rolled, self._tables = b, vector, rolled, tables
-        self._source, self._shared = source, shared
-        self._size, self._count = 8 * vector.count, rolled.velocities
-        self._matrix = at(b, shared, integer(self._size * self._count * rolled.shared))
-        self._rounded = _rounding(b, vector, rolled, source)
+        self.b, self.vector, self.tables, self.elimination = b, vector, tables, rolled.elimination
+        self._rolled, self._source, self._shared_sums = rolled, source, shared_sums
+        self.size, self.count, self.depths = 8 * vector.count, rolled.velocities, rolled.elimination.width
+        self.matrix = at(b, shared_sums, integer(self.size * self.count * rolled.shared_columns))
+        self.rounded = _rounding(b, vector, rolled, source)
 
-    def _load(self, place: Any) -> Any:
-        return self._b.load(place, align=self._size, typ=self._vector)
+    def load(self, place: Any) -> Any:
+        return self.b.load(place, align=self.size, typ=self.vector)
 
-    def _store(self, values: Sequence[Any], places: Sequence[Any]) -> None:
+    def store(self, values: Sequence[Any], places: Sequence[Any]) -> None:
         for value, place in zip(values, places, strict=True):
-            self._b.store(value, place, align=self._size)
+            self.b.store(value, place, align=self.size)
 
-    def _entries(self, buffer: Any, first: Any, number: int = 1) -> list[Any]:
+    def entries(self, buffer: Any, first: Any, number: int = 1) -> list[Any]:
         """Returns the addresses of `number` consecutive entries."""
-        start = vector_address(self._b, buffer, self._vector, first)
-        return [at(self._b, start, integer(self._size * n)) for n in range(number)]
+        start = vector_address(self.b, buffer, self.vector, first)
+        return [at(self.b, start, integer(self.size * n)) for n in range(number)]
 
-    def _row(self, k: Any) -> Any:
-        return self._entries(self._matrix, self._b.mul(k, integer(self._rolled.elimination.width)))[0]
+    def row(self, k: Any) -> Any:
+        return self.entries(self.matrix, self.b.mul(k, integer(self._rolled.elimination.width)))[0]
 
     def _cell(self, row: Any, j: Any) -> Any:
-        return self._entries(row, self._tables.entry(self._b, "place", j))[0]
+        return self.entries(row, self.tables.entry(self.b, "place", j))[0]
 
-    def _before(self, k: Any, sums: Sequence[Any] = ()) -> Any:
-        entry = self._tables.entry
-        return chain_from(self._b, entry(self._b, "before", k), lambda i: entry(self._b, "before", i), sums)
+    def _ancestors(self, k: Any, sums: Sequence[Any] = ()) -> Any:
+        entry = self.tables.entry
+        return chain_from(self.b, entry(self.b, "before", k), lambda i: entry(self.b, "before", i), sums)
 
     def factor(self) -> None:
         """Factors the stored matrix."""
-        b, rounded = self._b, self._rounded
-        with loop_over(b, integer(self._count)) as n:
-            k = self._tables.entry(b, "order", b.sub(integer(self._count - 1), n))
-            of_k = self._row(k)
+        b, rounded = self.b, self.rounded
+        with loop_over(b, integer(self.count)) as n:
+            k = self.tables.entry(b, "order", b.sub(integer(self.count - 1), n))
+            of_k = self.row(k)
             pivot = self._cell(of_k, k)
-            one = ir.Constant(self._vector, [1.0] * self._vector.count)
-            inverse = rounded(b.fdiv(one, self._load(pivot), flags=_FLAGS), k, k)
-            self._store([inverse], [pivot])
-            with self._before(k) as i:
-                of_i, place = self._row(i), self._cell(of_k, i)
-                share = rounded(b.fmul(self._load(place), inverse, flags=_FLAGS), k, i)
-                with loop_over(b, b.add(self._tables.entry(b, "place", i), integer(1))) as j:
-                    (own,), (other,) = self._entries(of_i, j), self._entries(of_k, j)
-                    product = rounded(b.fmul(share, self._load(other), flags=_FLAGS), i, b.add(j, integer(1)))
-                    self._store([rounded(b.fsub(self._load(own), product, flags=_FLAGS), i, j)], [own])
-                self._store([share], [place])
+            unit = ir.Constant(self.vector, [1.0] * self.vector.count)
+            inverse = rounded(b.fdiv(unit, self.load(pivot), flags=_FLAGS), k, k)
+            self.store([inverse], [pivot])
+            with self._ancestors(k) as i:
+                of_i, place = self.row(i), self._cell(of_k, i)
+                share = rounded(b.fmul(self.load(place), inverse, flags=_FLAGS), k, i)
+                with loop_over(b, b.add(self.tables.entry(b, "place", i), integer(1))) as j:
+                    (cell,), (pivot_cell,) = self.entries(of_i, j), self.entries(of_k, j)
+                    product = rounded(b.fmul(share, self.load(pivot_cell), flags=_FLAGS), i, b.add(j, integer(1)))
+                    self.store([rounded(b.fsub(self.load(cell), product, flags=_FLAGS), i, j)], [cell])
+                self.store([share], [place])
 
-    def _less(self, sums: Sequence[Any], k: Any, i: Any, others: Sequence[Any]) -> list[Any]:
-        """Returns the sums less entry (k, i) of L times the others."""
-        b, rounded = self._b, self._rounded
-        share = rounded(self._load(self._cell(self._row(k), i)), k, i)
-        pairs = zip(sums, others, strict=True)
-        return [rounded(b.fsub(own, b.fmul(share, y, flags=_FLAGS), flags=_FLAGS), i, k) for own, y in pairs]
+    def _minus_products(self, sums: Sequence[Any], k: Any, i: Any, factors: Sequence[Any]) -> list[Any]:
+        """Returns the sums less entry (k, i) of L times the factors."""
+        b, rounded = self.b, self.rounded
+        share = rounded(self.load(self._cell(self.row(k), i)), k, i)
+        pairs = zip(sums, factors, strict=True)
+        return [rounded(b.fsub(total, b.fmul(share, y, flags=_FLAGS), flags=_FLAGS), i, k) for total, y in pairs]
 
     def solve(self, x: Any) -> None:
         """Replaces the entries of x, (nv,), by the solution."""
-        b, count = self._b, self._count
-        places = partial(self._entries, x)
+        # Subtracts one product after the other, `_Substitutions` subtracts their sum: other bits, so both are kept.
+        b, count = self.b, self.count
+        places = partial(self.entries, x)
         with loop_over(b, integer(count)) as n:
-            k = self._tables.entry(b, "order", b.sub(integer(count - 1), n))
-            own = list(map(self._load, places(k)))
-            with self._before(k) as i:
-                self._store(self._less(list(map(self._load, places(i))), k, i, own), places(i))
+            k = self.tables.entry(b, "order", b.sub(integer(count - 1), n))
+            x_k = list(map(self.load, places(k)))
+            with self._ancestors(k) as i:
+                self.store(self._minus_products(list(map(self.load, places(i))), k, i, x_k), places(i))
         with loop_over(b, integer(count)) as n:
-            k = self._tables.entry(b, "order", n)
-            inverse = self._load(self._cell(self._row(k), k))
-            own = [self._rounded(b.fmul(self._load(place), inverse, flags=_FLAGS), k, k) for place in places(k)]
-            chain = self._before(k, own)
+            k = self.tables.entry(b, "order", n)
+            inverse = self.load(self._cell(self.row(k), k))
+            x_k = [self.rounded(b.fmul(self.load(place), inverse, flags=_FLAGS), k, k) for place in places(k)]
+            chain = self._ancestors(k, x_k)
             with chain as i:
-                chain.values = self._less(chain.values, k, i, list(map(self._load, places(i))))
-            self._store(chain.values, places(k))
+                chain.values = self._minus_products(chain.values, k, i, list(map(self.load, places(i))))
+            self.store(chain.values, places(k))
 
-    def solve_matrix(self, x: Any, *, symmetric: bool) -> None:
-        """Replaces the entries of x, (nv, nv), by the solutions for its columns, some of them at a time.
+    def solve_matrices(self, target: Any) -> None:
+        """Replaces outputs, (nv, nv), by their solutions.
 
-        x has the zeros of the matrix of equations. symmetric: x is diagonal; of the solutions the half that is found
-        first is copied to the other.
+        Lanes are states; of a vector of equal states, as in a call with one state, lanes are columns instead, which
+        takes a part of the operations. Both compute an entry by the same operations on vectors, so with the same bits.
         """
-        b, entry = self._b, self._tables.entry
-        for first, last, step in _tiles(0, self._count, SOLVED_COLUMNS):
-            solver = self._solver(step)
-            with loop_over(b, integer(last), start=integer(first), step=step) as begin:
-                end = b.add(begin, integer(step)) if symmetric else entry(b, "reach", begin)
-                to = end if symmetric else entry(b, "last", begin)
-                b.call(solver, [self._source, self._shared, x, begin, end, entry(b, "root", begin), to])
-        if symmetric:
-            with loop_over(b, integer(self._count)) as n, loop_over(b, n) as m:
-                i, j = entry(b, "nested", n), entry(b, "nested", m)
-                cells = [self._entries(x, b.add(b.mul(r, integer(self._count)), c)) for r, c in ((j, i), (i, j))]
-                self._store([self._load(cells[0][0])], cells[1])
+        b, lanes = self.b, self.vector.count
+        # In a kernel with errors each lane has its own factors, so equal states have different solutions.
+        if self._rolled.errors or lanes == 1:
+            self._solve_outputs(target, lanes_are_columns=False)
+            return
+        with b.if_else(self._are_equal_states()) as (equal, different):
+            with equal:
+                self._solve_outputs(target, lanes_are_columns=True)
+            with different:
+                self._solve_outputs(target, lanes_are_columns=False)
 
-    def _solver(self, width: int) -> ir.Function:
-        """Returns the function that solves for some columns, for all matrices of the kernel."""
-        module, name = self._b.module, f"{self._b.function.name}.solve{width}"
-        if name in module.globals:
-            return module.globals[name]
+    def _are_equal_states(self) -> Any:
+        """Emits whether the lanes of each input have the same bits."""
+        b, vector = self.b, self.vector
+        bits = ir.VectorType(I64, vector.count)
+        entries = total_size(self._rolled.signature.inputs)
+        loop = loop_over(b, integer(entries), values=[ir.Constant(bits, [0] * vector.count)])
+        with loop as entry:
+            value = self.load(vector_address(b, self._source, vector, entry))
+            first = splat(b, b.extract_element(value, integer(0)), vector)
+            # Bits, not values: a NaN differs from itself, and -0.0 may give another answer than 0.0.
+            difference = b.xor(b.bitcast(value, bits), b.bitcast(first, bits))
+            loop.values = [b.or_(loop.values[0], difference)]
+        differences = [b.extract_element(loop.values[0], integer(n)) for n in range(vector.count)]
+        return b.icmp_signed("==", reduce(b.or_, differences), integer(0))
+
+    def _solve_outputs(self, target: Any, *, lanes_are_columns: bool) -> None:
+        """Emits the solutions for all outputs, for one block of columns after the other.
+
+        The given matrices have the zeros of the matrix of equations, where they are not set. Of symmetric solutions,
+        for diagonal matrices, the half that is computed first is copied to the other.
+        """
+        b, entry, count = self.b, self.tables.entry, self.count
+        columns = min(MOST_COLUMNS, 2 * self.vector.count) if lanes_are_columns else SOLVED_COLUMNS
+        blocks = self._rolled.elimination.blocks(columns)
+        self.tables.add(f"first_of_{columns}", [first for first, _ in blocks])
+        self.tables.add(f"last_of_{columns}", [first + size - 1 for first, size in blocks])
+        solver = self._solver(columns, lanes_are_columns=lanes_are_columns)
+        for solved in self._rolled.solved:
+            x = at(b, target, integer(self.size * solved.first))
+            with loop_over(b, integer(len(blocks))) as n:
+                first, last = entry(b, f"first_of_{columns}", n), entry(b, f"last_of_{columns}", n)
+                if solved.symmetric:
+                    nonzero_end = row_end = b.add(last, integer(1))
+                else:
+                    nonzero_end, row_end = entry(b, "end_of", entry(b, "nested", first)), entry(b, "tree_end", first)
+                b.call(solver, [self._source, self._shared_sums, x, first, last, nonzero_end, row_end])
+            if solved.symmetric:
+                with loop_over(b, integer(count)) as n, loop_over(b, n) as m:
+                    i, j = entry(b, "nested", n), entry(b, "nested", m)
+                    cells = [self.entries(x, b.add(b.mul(r, integer(count)), c))[0] for r, c in ((j, i), (i, j))]
+                    self.store([self.load(cells[0])], cells[1:])
+
+    def _solver(self, columns: int, *, lanes_are_columns: bool) -> ir.Function:
+        """Returns the function that solves for a block of columns, for all matrices of the kernel."""
+        module, name = self.b.module, f"{self.b.function.name}.solve{columns}"
         function = internal(module, name, ir.VoidType(), *[POINTER] * 3, *[I64] * 4)
-        source, shared, *arguments = function.args
+        source, shared_sums, *arguments = function.args
         b = ir.IRBuilder(function.append_basic_block())
-        _Factors(b, self._vector, self._rolled, self._tables, source, shared)._solve_columns(width, *arguments)
+        factors = _Factors(b, self.vector, self._rolled, self.tables, source, shared_sums)
+        _Substitutions(factors, columns, *arguments, lanes_are_columns=lanes_are_columns).emit()
         b.ret_void()
         return function
 
-    def _solve_columns(self, width: int, x: Any, begin: Any, end: Any, root: Any, last: Any) -> None:
-        """Emits the solutions for the columns of x from place `begin` on in `Elimination.nested`.
 
-        They are 0 before place `root`, and from place `last` on, or not needed there. After the first substitution they
-        are 0 except from `begin` to `end`, and at the entries on which that at `begin` depends.
+class _Substitutions:
+    """Emits the solutions L^-1 D^-1 L^-T x for a block of columns of an output x.
+
+    Rows are in blocks, too (`Elimination.blocks`), whose sums are in registers while the columns of L before the block
+    are read. `path` has one row for each depth, of the entries on which the current block depends: in the first
+    substitution what is to be subtracted, in the second the solutions. So both read consecutive entries of L and
+    `path`. `y` has L^-T x.
+    """
+
+    def __init__(
+        self,
+        factors: _Factors,
+        columns: int,
+        x: Any,
+        first: Any,
+        last: Any,
+        nonzero_end: Any,
+        row_end: Any,
+        *,
+        lanes_are_columns: bool,
+    ) -> None:
+        """x: the output. first, last: places of the columns in `Elimination.nested`; beyond the last one, it is solved
+        for again. nonzero_end: the place from which on x is 0. row_end: the place up to which rows are needed.
         """
-        b, count, entry = self._b, self._count, self._tables.entry
-        tile = at(b, self._matrix, integer(self._size * count * self._rolled.elimination.width))
-        columns = [
-            at(b, x, b.mul(entry(b, "nested", b.add(begin, integer(n))), integer(self._size))) for n in range(width)
-        ]
+        self._factors, self._lanes_are_columns = factors, lanes_are_columns
+        self._first, self._nonzero_end, self._row_end = first, nonzero_end, row_end
+        b, lanes, entry = factors.b, factors.vector.count, factors.tables.entry
+        self._width = columns // lanes if lanes_are_columns else columns
+        self._x = []
+        for n in range(columns):
+            place = b.add(first, integer(n))
+            place = b.select(b.icmp_signed("<", place, last), place, last)
+            self._x.append(at(b, x, b.mul(entry(b, "nested", place), integer(factors.size))))
+        self._y = at(b, factors.matrix, integer(factors.size * factors.count * factors.depths))
+        self._path = at(b, self._y, integer(factors.size * factors.count * self._width))
+        self._zeros = at(b, self._path, integer(factors.size * factors.depths * self._width))
 
-        def given(k: Any) -> list[Any]:
-            offset = b.mul(k, integer(self._size * count))
-            return [at(b, column, offset) for column in columns]
+    def emit(self) -> None:
+        """Emits both substitutions."""
+        f, b, first = self._factors, self._factors.b, self._first
+        entry = partial(f.tables.entry, b)
+        clear = [ir.Constant(f.vector, [0.0] * f.vector.count)] * self._width
+        with loop_over(b, integer(f.depths + 1)) as depth:  # and the zeros after them
+            f.store(clear, self._row(self._path, depth))
 
-        def copies(k: Any) -> list[Any]:
-            return self._entries(tile, b.mul(k, integer(width)), width)
+        def previous(place: Any) -> Any:
+            """The place before a block, or from that of the columns on the entry on which the block depends."""
+            block = entry("block", place)
+            return b.select(b.icmp_signed(">", block, first), b.sub(block, integer(1)), entry("above", block))
 
-        def minus(sums: Sequence[Any], k: Any, i: Any) -> list[Any]:
-            """sums - L_ki times the copies of k."""
-            return self._less(sums, k, i, list(map(self._load, copies(k))))
+        with chain_from(b, b.sub(self._nonzero_end, integer(1)), previous) as place:
+            self._by_size(entry("block", place), self._forward)
 
-        clear = ir.Constant(self._vector, [0.0] * self._vector.count)
-        with loop_over(b, last, start=root) as place:
-            self._store([clear] * width, copies(entry(b, "nested", place)))
+        def next_block(block: Any) -> Any:
+            place = b.add(block, entry("rows", block))
+            return b.select(b.icmp_signed("<", place, self._row_end), place, integer(-1))
 
-        def gather(i: Any, after: Any) -> list[Any]:
-            """The entries i less the products with those that depend on i, from the last one to place `after`."""
-            stop = entry(b, "end_of", i)
-            stop = b.select(b.icmp_signed("<", stop, end), stop, end)
-            sums = list(map(self._load, given(i)))
-            loop = loop_over(b, b.sub(stop, after), values=sums)
-            with loop as n:
-                k = entry(b, "nested", b.sub(b.sub(stop, integer(1)), n))
-                loop.values = minus(loop.values, k, i)
-            return loop.values
+        with chain_from(b, entry("tree", first), next_block) as block:
+            self._by_size(block, self._backward)
 
-        with loop_over(b, b.sub(end, begin)) as n:
-            place = b.sub(b.sub(end, integer(1)), n)
-            i = entry(b, "nested", place)
-            self._store(gather(i, b.add(place, integer(1))), copies(i))
-        lowest = entry(b, "before", entry(b, "nested", begin))
-        with chain_from(b, lowest, lambda i: entry(b, "before", i)) as i:
-            sums = gather(i, begin)
+    def _by_size(self, block: Any, emit: Callable[[Any, int], None]) -> None:
+        """Emits the code for each size of blocks of rows, and the choice."""
+        f, b = self._factors, self._factors.b
+        continuation = b.append_basic_block()
+        # A loop over the rows of a block would keep their sums in memory, unrolled code keeps them in registers.
+        choice = b.switch(f.tables.entry(b, "rows", block), continuation)
+        for size in sorted({size for _, size in f.elimination.blocks(SOLVED_ROWS)}):
+            case = b.append_basic_block()
+            choice.add_case(integer(size), case)
+            b.position_at_end(case)
+            emit(block, size)
+            b.branch(continuation)
+        b.position_at_end(continuation)
 
-            def above(k: Any) -> Any:
-                following = entry(b, "before", k)
-                return b.select(b.icmp_signed("==", following, i), integer(-1), following)
+    def _forward(self, block: Any, size: int) -> None:
+        """Emits y = L^-T x for a block of rows."""
+        f, b = self._factors, self._factors.b
+        rows, depths = self._rows_of(block, size)
+        sums = [self._loaded(self._row(self._path, depth)) for depth in depths]
+        y: list[list[Any]] = [[]] * size
+        clear = [ir.Constant(f.vector, [0.0] * f.vector.count)] * self._width
+        for n in reversed(range(size)):
+            for m in reversed(range(n + 1, size)):
+                sums[n] = self._plus(sums[n], rows[m], depths[n], y[m], b.fadd)
+            pairs = zip(self._x_of(rows[n]), sums[n], strict=True)
+            y[n] = [f.rounded(b.fsub(x, total, flags=_FLAGS), rows[n], depths[n]) for x, total in pairs]
+        for k, depth, values in zip(rows, depths, y, strict=True):
+            f.store(values, self._row(self._y, k))
+            f.store(clear, self._row(self._path, depth))  # the next entry of this depth has other descendants
+        with loop_over(b, depths[0]) as depth:
+            total = self._loaded(self._row(self._path, depth))
+            for m in reversed(range(size)):
+                total = self._plus(total, rows[m], depth, y[m], b.fadd)
+            f.store(total, self._row(self._path, depth))
 
-            start = b.select(b.icmp_signed("==", lowest, i), integer(-1), lowest)
-            chain = chain_from(b, start, above, sums)
-            with chain as k:
-                chain.values = minus(chain.values, k, i)
-            self._store(chain.values, copies(i))
-        with loop_over(b, last, start=root) as place:
-            k = entry(b, "nested", place)
-            row = self._row(k)
-            depth = entry(b, "place", k)
-            inverse = self._load(self._entries(row, depth)[0])
-            own = [self._rounded(b.fmul(self._load(y), inverse, flags=_FLAGS), k, k) for y in copies(k)]
-            chain = self._before(k, own)
-            with chain as i:
-                chain.values = self._less(chain.values, k, i, list(map(self._load, copies(i))))
-            self._store(chain.values, copies(k))
-            self._store(chain.values, given(k))
+    def _backward(self, block: Any, size: int) -> None:
+        """Emits x = L^-1 D^-1 y for a block of rows. y is 0 except at rows that the first substitution visits."""
+        f, b, first = self._factors, self._factors.b, self._first
+        rows, depths = self._rows_of(block, size)
+        is_below = b.and_(b.icmp_signed(">=", block, first), b.icmp_signed("<", block, self._nonzero_end))
+        stop = f.tables.entry(b, "end_of", rows[0])
+        is_above = b.and_(b.icmp_signed("<=", block, first), b.icmp_signed("<", first, stop))
+        is_visited = b.or_(is_below, is_above)
+        sums = []
+        for k, depth in zip(rows, depths, strict=True):
+            inverse = self._factor(k, depth)
+            cells = zip(self._row(self._y, k), self._row(self._zeros, integer(0)), strict=True)
+            y = self._loaded([b.select(is_visited, *pair) for pair in cells])
+            sums += [f.rounded(b.fmul(value, inverse, flags=_FLAGS), k, k) for value in y]
+        loop = loop_over(b, depths[0], values=sums)
+        with loop as depth:
+            path, sums = self._loaded(self._row(self._path, depth)), []
+            for k, values in zip(rows, self._by_row(loop.values), strict=True):
+                sums += self._plus(values, k, depth, path, b.fsub)
+            loop.values = sums
+        x = self._by_row(loop.values)
+        for n, k in enumerate(rows):
+            for m in range(n):
+                x[n] = self._plus(x[n], k, depths[m], x[m], b.fsub)
+            self._set_x(k, x[n])
+            f.store(x[n], self._row(self._path, depths[n]))
+
+    def _rows_of(self, block: Any, size: int) -> tuple[list[Any], list[Any]]:
+        """Returns the entries of v of a block, and their depths."""
+        b, entry = self._factors.b, self._factors.tables.entry
+        rows = [entry(b, "nested", b.add(block, integer(n))) for n in range(size)]
+        top = entry(b, "place", rows[0])
+        return rows, [b.add(top, integer(n)) for n in range(size)]
+
+    def _by_row(self, values: Sequence[Any]) -> list[list[Any]]:
+        return [list(values[n : n + self._width]) for n in range(0, len(values), self._width)]
+
+    def _row(self, buffer: Any, n: Any) -> list[Any]:
+        """Returns the addresses of a row of `y` or `path`."""
+        return self._factors.entries(buffer, self._factors.b.mul(n, integer(self._width)), self._width)
+
+    def _loaded(self, cells: Sequence[Any]) -> list[Any]:
+        return list(map(self._factors.load, cells))
+
+    def _factor(self, k: Any, depth: Any) -> Any:
+        """Emits the entry of row k of L, and of D^-1, in all lanes."""
+        f, b = self._factors, self._factors.b
+        (cell,) = f.entries(f.row(k), depth)
+        return splat(b, b.load(cell, align=8, typ=DOUBLE), f.vector) if self._lanes_are_columns else f.load(cell)
+
+    def _plus(self, sums: Sequence[Any], k: Any, depth: Any, y: Sequence[Any], add: Callable[..., Any]) -> list[Any]:
+        """Emits the sums plus (or minus, by `add`) y times an entry of row k of L."""
+        f, b = self._factors, self._factors.b
+        factor = f.rounded(self._factor(k, depth), k, depth)
+        pairs = zip(sums, y, strict=True)
+        return [f.rounded(add(s, b.fmul(factor, z, flags=_FLAGS), flags=_FLAGS), depth, k) for s, z in pairs]
+
+    def _x_of(self, k: Any) -> list[Any]:
+        """Emits the reading of row k of x."""
+        f, b = self._factors, self._factors.b
+        cells = [at(b, column, b.mul(k, integer(f.size * f.count))) for column in self._x]
+        if not self._lanes_are_columns:
+            return self._loaded(cells)
+        vectors = [ir.Constant(f.vector, ir.Undefined)] * self._width
+        for n, cell in enumerate(cells):
+            group, lane = divmod(n, f.vector.count)
+            number = b.load(cell, align=8, typ=DOUBLE)
+            vectors[group] = b.insert_element(vectors[group], number, integer(lane))
+        return vectors
+
+    def _set_x(self, k: Any, values: Sequence[Any]) -> None:
+        """Emits the writing of row k of x, of one state in all lanes."""
+        f, b = self._factors, self._factors.b
+        cells = [at(b, column, b.mul(k, integer(f.size * f.count))) for column in self._x]
+        if self._lanes_are_columns:
+            places = [divmod(n, f.vector.count) for n in range(len(cells))]
+            values = [splat(b, b.extract_element(values[group], integer(lane)), f.vector) for group, lane in places]
+        f.store(values, cells)
 
 
 TILE = 4
@@ -879,36 +1055,37 @@ def _emit_products(
     def load(place: Any) -> Any:
         return b.load(place, align=size, typ=vector)
 
-    def less(place: Any, x: Any, i: Any, j: Any) -> None:
+    def subtract(place: Any, x: Any, i: Any, j: Any) -> None:
         b.store(rounded(b.fsub(load(place), x, flags=_FLAGS), i, j), place, align=size)
 
-    right = [at(b, factors, integer(size * count**2 * of.B)) for of in products]
-    outputs = [at(b, target, integer(size * of.first)) for of in products]
+    right = [at(b, factors, integer(size * count**2 * product.B)) for product in products]
+    outputs = [at(b, target, integer(size * product.first)) for product in products]
 
     def tile(start: int, stop: int, width: int) -> None:
         """Emits the products for some columns of Z, `width` at a time."""
         with loop_over(b, integer(stop), start=integer(start), step=width) as first, loop_over(b, integer(count)) as j:
             columns = [b.add(first, integer(n)) for n in range(width)]
 
-            def added(k: Any, sums: list[Any]) -> list[Any]:
+            def plus_products(k: Any, sums: list[Any]) -> list[Any]:
                 z, x = [load(cell(Z, k, i)) for i in columns], [load(cell(X, k, j)) for X in right]
-                pairs = [(n, of, at_z) for of in x for n, at_z in enumerate(z)]
-                products = [rounded(b.fmul(of, at_z, flags=_FLAGS), k, columns[n]) for n, of, at_z in pairs]
-                found = [b.fadd(s, p, flags=_FLAGS) for s, p in zip(sums, products, strict=True)]
-                return [rounded(s, columns[n], k) for s, (n, *_) in zip(found, pairs, strict=True)]
+                pairs = [(n, factor, entry) for factor in x for n, entry in enumerate(z)]
+                products = [rounded(b.fmul(factor, z_n, flags=_FLAGS), k, columns[n]) for n, factor, z_n in pairs]
+                totals = [b.fadd(s, p, flags=_FLAGS) for s, p in zip(sums, products, strict=True)]
+                return [rounded(s, columns[n], k) for s, (n, *_) in zip(totals, pairs, strict=True)]
 
             sums = [zero] * (width * len(products))
-            above = chain_from(b, tables.entry(b, "before", j), lambda i: tables.entry(b, "before", i), sums)
-            with above as k:
-                above.values = added(k, above.values)
-            below = loop_over(b, tables.entry(b, "end_of", j), start=tables.entry(b, "rank", j), values=above.values)
-            with below as rank:
-                below.values = added(tables.entry(b, "nested", rank), below.values)
-            for of, X, part in zip(products, outputs, range(0, len(sums), width), strict=True):
-                for i, x in zip(columns, below.values[part : part + width], strict=True):
-                    less(cell(X, i, j), x, i, j)
-                    if of.twice:
-                        less(cell(X, j, i), x, i, j)
+            ancestors = chain_from(b, tables.entry(b, "before", j), lambda i: tables.entry(b, "before", i), sums)
+            with ancestors as k:
+                ancestors.values = plus_products(k, ancestors.values)
+            end, start = tables.entry(b, "end_of", j), tables.entry(b, "rank", j)
+            descendants = loop_over(b, end, start=start, values=ancestors.values)
+            with descendants as rank:
+                descendants.values = plus_products(tables.entry(b, "nested", rank), descendants.values)
+            for product, X, part in zip(products, outputs, range(0, len(sums), width), strict=True):
+                for i, x in zip(columns, descendants.values[part : part + width], strict=True):
+                    subtract(cell(X, i, j), x, i, j)
+                    if product.twice:
+                        subtract(cell(X, j, i), x, i, j)
 
     whole = count - count % TILE
     if whole:
@@ -928,10 +1105,15 @@ def _emit_transposition(b: ir.IRBuilder, vector: ir.VectorType, count: int, X: A
 
 def _rounding(b: ir.IRBuilder, vector: ir.VectorType, rolled: Rolled, source: Any) -> Callable[[Any, Any, Any], Any]:
     """Returns a function that emits the product of a value with the error factor of two indices, if any."""
-    errors = at(b, source, integer(8 * vector.count * sum(operand.size for operand in rolled.signature.inputs[:-1])))
+    errors = at(b, source, integer(8 * vector.count * total_size(rolled.signature.inputs[:-1])))
+    return _rounding_by(b, vector, errors if rolled.errors else None)
+
+
+def _rounding_by(b: ir.IRBuilder, vector: ir.VectorType, errors: Any | None) -> Callable[[Any, Any, Any], Any]:
+    """Returns the same for factors at this address; None: values stay as they are."""
 
     def rounded(value: Any, i: Any, j: Any) -> Any:
-        if not rolled.errors:
+        if errors is None:
             return value
         return b.fmul(value, b.load(_error(b, vector, errors, i, j), align=8 * vector.count, typ=vector))
 
@@ -951,7 +1133,7 @@ class _Tables:
         for k, numbers in enumerate(rolled.numbers):
             place[np.array(rolled.kind) == k] = first + numbers.shape[1] * np.arange(len(numbers))
             first += numbers.size
-        columns = {
+        columns: dict[str, Any] = {
             "kind": rolled.kind,
             "parent": rolled.parent,
             "row": rolled.row,
@@ -961,13 +1143,19 @@ class _Tables:
             **rolled.starts,
         }
         if rolled.equations:
-            of = rolled.elimination
-            columns |= {"order": of.order, "before": of.parent, "place": of.column}
+            elimination = rolled.elimination
+            columns |= {"order": elimination.order, "before": elimination.parent, "place": elimination.column}
         if rolled.products or rolled.solved:
             columns |= dict(zip(("nested", "rank", "end_of"), rolled.elimination.nested, strict=True))
-            columns |= dict(zip(("reach", "root", "last"), _reaches(rolled.elimination), strict=True))
-        self.tables = {name: self._add(name, np.array(column, dtype="<i8")) for name, column in columns.items()}
+            columns |= _solution_order(rolled.elimination)
+        self.tables: dict[str, Any] = {}
+        for name, column in columns.items():
+            self.add(name, column)
         self.numbers = self._add("values", np.concatenate([np.zeros(0), *(x.reshape(-1) for x in rolled.numbers)]))
+
+    def add(self, name: str, column: Sequence[int]) -> None:
+        """Adds a table of integers."""
+        self.tables[name] = self._add(name, np.array(column, dtype="<i8"))
 
     def _add(self, name: str, values: Any) -> Any:
         """Adds a table, once for all parts of a kernel in stages."""
@@ -986,20 +1174,22 @@ class _Tables:
         return b.load(at(b, self.tables[name], b.mul(i, integer(8))), typ=I64)
 
 
-def _reaches(of: Elimination) -> tuple[list[int], list[int], list[int]]:
-    """Returns for each place in `Elimination.nested` where some columns begin that are solved for together: the place
-    after all entries that depend on theirs; where the tree of the first begins, and where that of the last ends.
+def _solution_order(elimination: Elimination) -> dict[str, list[int]]:
+    """Returns tables for solutions, by the place of an entry in `Elimination.nested`.
+
+    block: where its block of rows begins. rows: the number of rows of the block that begins there. above: the place of
+    the entry on which it depends, or -1. tree, tree_end: where its tree begins and ends.
     """
-    entries, rank, end_of = of.nested
-    root = list(range(len(entries)))
-    for k in entries:
-        root[rank[k]] = root[rank[of.parent[k]]] if of.parent[k] >= 0 else rank[k]
-    reach, last = [0] * len(entries), [0] * len(entries)
-    for first, stop, step in _tiles(0, len(entries), SOLVED_COLUMNS):
-        for begin in range(first, stop, step):
-            reach[begin] = max(end_of[k] for k in entries[begin : begin + step])
-            last[begin] = end_of[entries[root[begin + step - 1]]]
-    return reach, root, last
+    entries, rank, end_of = elimination.nested
+    block, rows, parent, tree = ([0] * len(entries) for _ in range(4))
+    for place, k in enumerate(entries):
+        parent[place] = rank[elimination.parent[k]] if elimination.parent[k] >= 0 else -1
+        tree[place] = tree[parent[place]] if parent[place] >= 0 else place
+    for first, size in elimination.blocks(SOLVED_ROWS):
+        block[first : first + size] = [first] * size
+        rows[first] = size
+    tree_end = [end_of[entries[first]] for first in tree]
+    return {"block": block, "rows": rows, "above": parent, "tree": tree, "tree_end": tree_end}
 
 
 def _ends(parent: Sequence[int]) -> list[int]:
@@ -1024,13 +1214,13 @@ class _Access:
         *arguments: Any,
     ) -> None:
         self._b, self._vector, self._rolled, self.tables, self._walks = b, vector, rolled, tables, walks
-        self._source, self._target, self._own, self._sums, self._states, self._i, self._first = arguments
-        self._known: dict[Any, Any] = {}
+        self._source, self._target, self._stored, self._sums, self._states, self._i, self._first = arguments
+        self._emitted: dict[Any, Any] = {}
 
     def _once(self, key: Any, emit: Callable[[], Any]) -> Any:
-        if key not in self._known:
-            self._known[key] = emit()
-        return self._known[key]
+        if key not in self._emitted:
+            self._emitted[key] = emit()
+        return self._emitted[key]
 
     def _row(self, buffer: Any, width: int, i: Any) -> Any:
         return at(self._b, buffer, self._b.mul(i, integer(8 * self._vector.count * width)))
@@ -1054,10 +1244,10 @@ class _Access:
             at_pair = self._once(place._replace(first=0), lambda: self._row(at_body, place.other_stride, row))
             return at_pair, place.first
         if buffer_name == "total":
-            return self._sums, rolled.rows * rolled.summed + place.first
+            return self._sums, rolled.rows * rolled.body_sums + place.first
         if buffer_name in ("children", "gives"):
             row = self._entry("row" if buffer_name == "children" else "parent_row")
-            return self._once((buffer_name,), lambda: self._row(self._sums, rolled.summed, row)), place.first
+            return self._once((buffer_name,), lambda: self._row(self._sums, rolled.body_sums, row)), place.first
         if buffer_name == "state":
             # An outward walk stores the state of each body, an inward one that of each walk.
             walks = self._walks
@@ -1065,14 +1255,14 @@ class _Access:
             i = self._first if not walks.outward else self._i if write else self._entry("parent")
             return self._once((buffer_name, write), lambda: self._row(self._states, walks.size, i)), place.first
         i = self._entry("parent") if buffer_name == "parent" else self._i
-        return self._once((buffer_name,), lambda: self._row(self._own, rolled.stored, i)), place.first
+        return self._once((buffer_name,), lambda: self._row(self._stored, rolled.stored_values, i)), place.first
 
     def _buffer(self, name: str) -> Any:
         if name in ("shared", "matrix", "factor"):
             rolled = self._rolled
-            before = rolled.states + (rolled.velocities * rolled.shared if name != "shared" else 0)
-            before += rolled.matrix if name == "factor" else 0
-            return self._once((name,), lambda: at(self._b, self._states, integer(8 * self._vector.count * before)))
+            offset = rolled.states + (rolled.velocities * rolled.shared_columns if name != "shared" else 0)
+            offset += rolled.matrix if name == "factor" else 0
+            return self._once((name,), lambda: at(self._b, self._states, integer(8 * self._vector.count * offset)))
         return self._source if name == "input" else self._target
 
     def read(self, place: Address) -> Any:
@@ -1087,7 +1277,7 @@ class _Access:
     def rounded(self, operation: int, value: Any) -> Any:
         """Emits the product of a value with the error factor of a body and an operation."""
         b, inputs = self._b, self._rolled.signature.inputs
-        first = sum(operand.size for operand in inputs[:-1])
+        first = total_size(inputs[:-1])
 
         def row() -> Any:
             body = b.and_(b.mul(self._i, integer(97)), integer(ERRORS - 1))
@@ -1118,9 +1308,9 @@ def _lane_by_lane(b: ir.IRBuilder, name: str, *vectors: Any) -> Any:
     """Calls a function of the C library, which few kernels need, for one lane at a time."""
     kind = ir.FunctionType(DOUBLE, [DOUBLE] * len(vectors))
     function = b.module.globals.get(name) or library_function(b.module, name, kind)
-    found = ir.Constant(vectors[0].type, ir.Undefined)
+    results = ir.Constant(vectors[0].type, ir.Undefined)
     for lane in range(vectors[0].type.count):
         place = ir.Constant(ir.IntType(32), lane)
         value = b.call(function, [b.extract_element(v, place) for v in vectors])
-        found = b.insert_element(found, value, place)
-    return found
+        results = b.insert_element(results, value, place)
+    return results

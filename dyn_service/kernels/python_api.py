@@ -96,9 +96,9 @@ _PARTS = ("link", "torque", "force", "point", "frame")
 _NAMES = (*_PYTHON, *_NUMPY, *_OBJECTS, *_PARTS)
 
 
-def address(called: Any) -> int:
+def address(function_pointer: Any) -> int:
     """Returns the address of a C function of `ctypes`."""
-    return int(ctypes.cast(called, ctypes.c_void_p).value or 0)
+    return int(ctypes.cast(function_pointer, ctypes.c_void_p).value or 0)
 
 
 def addresses() -> list[int]:
@@ -117,9 +117,10 @@ def _slots() -> Mapping[str, int]:
     parts: dict[str, Any] = {part: (float(k), 0.0, 0.0) for k, part in enumerate(_PARTS)}
     parts |= {name: f"the {name} of a probe" for name in ("link", "frame")}
     probe = Wrench(**parts)
+    # msgspec does not document where a struct keeps its fields.
     words = (ctypes.c_void_p * (Wrench.__basicsize__ // 8)).from_address(id(probe))
     places = {word: 8 * k for k, word in enumerate(words)}
-    return {part: places[id(thing)] for part, thing in parts.items() if id(thing) in places}
+    return {part: places[id(value)] for part, value in parts.items() if id(value) in places}
 
 
 def table(module: ir.Module) -> Any:
@@ -135,7 +136,7 @@ def layout_is_known() -> bool:
     """Whether objects and arrays of this interpreter have the layout that compiled functions assume."""
     if (
         sys.implementation.name != "cpython"
-        or sysconfig.get_config_var("Py_GIL_DISABLED")
+        or sysconfig.get_config_var("Py_GIL_DISABLED")  # another head of objects
         or hasattr(sys, "getobjects")  # a build that traces references: every object's head is longer
         or ctypes.sizeof(ctypes.c_void_p) != 8
     ):
@@ -175,7 +176,7 @@ class Writer:
         self.b = ir.IRBuilder(self.function.append_basic_block())
         self.api_table = api_table
 
-    def known(self, name: str) -> Any:
+    def object_address(self, name: str) -> Any:
         """Returns the entry of the table with this name."""
         return self.word(self.api_table, _NAMES.index(name), POINTER)
 
@@ -189,9 +190,13 @@ class Writer:
         offset = self.word(self.api_table, _NAMES.index(name))
         return self.b.load(at(self.b, wrench, offset), typ=POINTER)
 
-    def is_a(self, thing: Any, name: str) -> Any:
+    def is_a(self, instance: Any, name: str) -> Any:
         """Whether the type of an object is exactly this one."""
-        return self.b.icmp_unsigned("==", self.field(thing, TYPE), self.known(name))
+        return self.b.icmp_unsigned("==", self.field(instance, TYPE), self.object_address(name))
+
+    def is_real(self, instance: Any) -> Any:
+        """Whether an object is a `float`, or the `numpy.float64` that an entry of an array is."""
+        return self.b.or_(self.is_a(instance, "float"), self.is_a(instance, "number"))
 
     def word(self, base: Any, index: Any, kind: Any = I64) -> Any:
         """Returns an entry of an array of 64-bit words."""
@@ -207,23 +212,23 @@ class Writer:
             return at(self.b, base, integer(8 * index))
         return at(self.b, base, self.b.mul(index, integer(8)))
 
-    def field(self, thing: Any, offset: int, kind: Any = POINTER) -> Any:
+    def field(self, instance: Any, offset: int, kind: Any = POINTER) -> Any:
         """Returns a field of an object."""
-        return self.b.load(at(self.b, thing, integer(offset)), typ=kind)
+        return self.b.load(at(self.b, instance, integer(offset)), typ=kind)
 
-    def continue_if(self, condition: Any, *, otherwise: ir.Block) -> None:
-        """Branches to `otherwise` unless the condition holds."""
+    def continue_if(self, condition: Any, *, failure: ir.Block) -> None:
+        """Branches to `failure` unless the condition holds."""
         following = self.b.append_basic_block()
-        self.b.cbranch(condition, following, otherwise)
+        self.b.cbranch(condition, following, failure)
         self.b.position_at_end(following)
 
-    def take_items(self, kind: str, items: Any, length: Any, numbers: Any, *, otherwise: ir.Block) -> None:
-        """Sets an array of doubles to the numbers of Python or NumPy in a sequence, or branches to `otherwise`.
+    def take_items(self, kind: str, items: Any, length: Any, numbers: Any, *, failure: ir.Block) -> None:
+        """Sets an array of doubles to the numbers of Python or NumPy in a sequence, or branches to `failure`.
 
         kind: `list` or `tuple`, the type of the sequence.
         """
         b, name = self.b, f"Py{kind.capitalize()}"
-        self.continue_if(b.icmp_signed("==", self.call(f"{name}_Size", items), length), otherwise=otherwise)
+        self.continue_if(b.icmp_signed("==", self.call(f"{name}_Size", items), length), failure=failure)
         overflow = b.alloca(I32)
         with loop_over(b, length) as k:
             item = self.call(f"{name}_GetItem", items, k)
@@ -231,11 +236,10 @@ class Writer:
                 with whole:  # NumPy converts integers of up to 64 bits
                     number = self.call("PyLong_AsLongLongAndOverflow", item, overflow)
                     fits = b.icmp_signed("==", b.load(overflow, typ=I32), short(0))
-                    self.continue_if(fits, otherwise=otherwise)
+                    self.continue_if(fits, failure=failure)
                     self.put(numbers, k, b.sitofp(number, DOUBLE))
                 with other:
-                    real = b.or_(self.is_a(item, "float"), self.is_a(item, "number"))
-                    self.continue_if(real, otherwise=otherwise)
+                    self.continue_if(self.is_real(item), failure=failure)
                     self.put(numbers, k, self.call("PyFloat_AsDouble", item))
 
     def check_array(
@@ -245,10 +249,10 @@ class Writer:
         size: Callable[[Any], Any],
         states: Any,
         *,
-        otherwise: ir.Block,
-        typed: bool = True,
+        failure: ir.Block,
+        checks_type: bool = True,
     ) -> Any:
-        """Branches to `otherwise` unless an array contains native aligned doubles and has this shape.
+        """Branches to `failure` unless an array contains native aligned doubles and has this shape.
 
         Args:
             array: An `ndarray`, not of a subclass.
@@ -256,8 +260,8 @@ class Writer:
             size: Returns the size of an axis.
             states: The address of the number of states, -1 as long as no array has an axis of states. The array may
                 have this axis, first: it then sets the number, or must agree with it.
-            otherwise: The block for all other arrays.
-            typed: Whether to check the type of the numbers.
+            failure: The block for all other arrays.
+            checks_type: Whether to check the type of the numbers.
 
         Returns:
             1 if the array has the axis of states, else 0.
@@ -265,20 +269,20 @@ class Writer:
         b = self.b
         aligned = b.icmp_signed("!=", b.and_(self.field(array, FLAGS, I32), short(ALIGNED)), short(0))
         lead = b.sub(b.sext(self.field(array, ND, I32), I64), axes)
-        self.continue_if(b.and_(aligned, b.icmp_unsigned("<=", lead, integer(1))), otherwise=otherwise)
-        if typed:
-            kind, double = self.field(array, DESCR), self.known("float64")
+        self.continue_if(b.and_(aligned, b.icmp_unsigned("<=", lead, integer(1))), failure=failure)
+        if checks_type:
+            kind, double = self.field(array, DESCR), self.object_address("float64")
             with b.if_then(b.icmp_unsigned("!=", kind, double)):
                 # Unpickled arrays, and arrays computed from them, have their own dtype object.
                 alike = self.call("PyArray_EquivTypes", kind, double)
-                self.continue_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), otherwise=otherwise)
+                self.continue_if(b.icmp_unsigned("!=", alike, ir.Constant(alike.type, 0)), failure=failure)
         shape = self.field(array, DIMENSIONS)
         with b.if_then(b.icmp_signed("==", lead, integer(1))):
-            length, known = self.word(shape, 0), self.word(states, 0)
-            first = b.icmp_signed("==", known, integer(-1))
-            self.continue_if(b.or_(first, b.icmp_signed("==", length, known)), otherwise=otherwise)
+            length, count = self.word(shape, 0), self.word(states, 0)
+            first = b.icmp_signed("==", count, integer(-1))
+            self.continue_if(b.or_(first, b.icmp_signed("==", length, count)), failure=failure)
             self.put(states, 0, length)
         with loop_over(b, axes) as axis:
             length = self.word(shape, b.add(axis, lead))
-            self.continue_if(b.icmp_signed("==", length, size(axis)), otherwise=otherwise)
+            self.continue_if(b.icmp_signed("==", length, size(axis)), failure=failure)
         return lead

@@ -45,13 +45,18 @@ from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.passive import Passive
 from dyn_service.model.tree import Tree
 
-SOLVED_COLUMNS = 8
-"""Columns of matrices that linear equations are solved for at a time."""
+SOLVED_ROWS, SOLVED_COLUMNS = 2, 3
+"""Rows and columns of the solutions of linear equations whose sums are in registers. With four rows TALOS takes 0.95 of
+the time, but its kernel 1.25 times as long to compile.
+"""
+
+MOST_COLUMNS = 8
+"""Columns that are solved for at a time if lanes are columns: few joints in a row have more velocities."""
 
 _NO_KIND = -1
 """The kind of body that has a symbol which no expression may contain."""
 
-_SAME = {"nl": "nb", "nm": "nb"}
+_ALIASES = {"nl": "nb", "nm": "nb"}
 """Other names of dimensions along which each body has its own entries."""
 
 
@@ -122,7 +127,7 @@ class Pass:
 class Walks:
     """A walk from each body to its descendants (outward) or ancestors.
 
-    size: scalars of a state. first: the step at the body where the walk begins, per kind of that body. others: the step
+    size: scalars of a state. first: the step at the body where the walk begins, per kind of that body. visits: the step
     at a visited body, per kind of the first body and of the visited one; first bodies with states of the same shape
     share steps.
     """
@@ -130,7 +135,7 @@ class Walks:
     outward: bool
     size: int
     first: tuple[Step | None, ...]
-    others: tuple[tuple[Step | None, ...], ...]
+    visits: tuple[tuple[Step | None, ...], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,15 +177,32 @@ class Elimination:
         entries = sorted(range(len(size)), key=place.__getitem__)
         return tuple(entries), tuple(place), tuple(p + n for p, n in zip(place, size, strict=True))
 
+    def blocks(self, size_limit: int) -> list[tuple[int, int]]:
+        """Returns these entries in blocks of at most `size_limit`: the place of the first, and the number.
+
+        In a block each entry but the last has one child, the next one, so all of them have the same descendants after
+        the block, and the same ancestors before it.
+        """
+        entries, _, end = self.nested
+        blocks: list[tuple[int, int]] = []
+        first = 0
+        while first < len(entries):
+            next_first, stop = first + 1, end[entries[first]]
+            while next_first < min(stop, first + size_limit) and end[entries[next_first]] == stop:
+                next_first += 1
+            blocks.append((first, next_first - first))
+            first = next_first
+        return blocks
+
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """Linear equations between two passes. after: number of passes before. matrix: the walk that computes the matrix.
+    """Linear equations between two passes. previous_passes: number of passes before. matrix: the walk that computes it.
 
     first, count: the columns of the shared sums that are the right-hand sides; the solutions replace them.
     """
 
-    after: int
+    previous_passes: int
     matrix: Walks
     first: int
     count: int
@@ -189,11 +211,11 @@ class Equations:
 class InputProducts(NamedTuple):
     """Products with inputs (nv, nv) that are added to a column of the shared sums between two passes.
 
-    after: number of passes before. column: the column. factors: the first entry of each input among the inputs, and the
-    column of the shared sums that it is multiplied with.
+    previous_passes: number of passes before. column: the column. factors: the first entry of each input among the
+    inputs, and the column of the shared sums that it is multiplied with.
     """
 
-    after: int
+    previous_passes: int
     column: int
     factors: tuple[tuple[int, int], ...]
 
@@ -228,11 +250,11 @@ class Rolled:
     """A kernel as passes over the bodies.
 
     kind, parent: per body. starts: per family, the first entry of each body. numbers: per kind, the numbers of its
-    bodies, one row each. stored, summed: number of stored values and of sums per body. totals: number of sums over all
-    bodies. velocities: nv. walks, last: computed after all passes; `last` computes outputs that belong to no body.
-    shared: number of columns, one entry per entry of v, of sums over bodies that move together. products: all with the
-    same Z. clears_outputs: whether outputs are cleared first. errors: whether the last input has error factors, see
-    `lower.with_errors`.
+    bodies, one row each. stored_values, body_sums: number of stored values and of sums per body. totals: number of sums
+    over all bodies. velocities: nv. walks, last: computed after all passes; `last` computes outputs that belong to no
+    body. shared_columns: number of columns, one entry per entry of v, of sums over bodies that move together. products:
+    all with the same Z. clears_outputs: whether outputs are cleared first. errors: whether the last input has error
+    factors, see `lower.with_errors`.
     """
 
     signature: Signature
@@ -243,11 +265,11 @@ class Rolled:
     passes: tuple[Pass, ...]
     walks: tuple[Walks, ...]
     last: Step | None
-    stored: int
-    summed: int
+    stored_values: int
+    body_sums: int
     totals: int
     velocities: int
-    shared: int
+    shared_columns: int
     equations: tuple[Equations, ...]
     input_products: tuple[InputProducts, ...]
     solved: tuple[SolvedMatrix, ...]
@@ -261,21 +283,22 @@ class Rolled:
     @property
     def states(self) -> int:
         """Number of scalars of the states of walks."""
-        walks = (*self.walks, *(of.matrix for of in self.equations))
-        return len(self.kind) * max((each.size for each in walks), default=0)
+        walks = (*self.walks, *(equations.matrix for equations in self.equations))
+        return len(self.kind) * max((walk.size for walk in walks), default=0)
 
     @property
     def matrix(self) -> int:
         """Number of scalars of the matrix of equations, and of the columns that are solved for at a time."""
-        columns = SOLVED_COLUMNS if self.solved else 0
-        return self.velocities * (self.elimination.width + columns) if self.equations else 0
+        depths = self.elimination.width
+        columns = SOLVED_COLUMNS * (self.velocities + depths + 1) if self.solved else 0
+        return self.velocities * depths + columns if self.equations else 0
 
     @property
     def workspace(self) -> int:
         """Number of scalars per state that it stores besides its outputs."""
-        passed = len(self.kind) * self.stored + self.rows * self.summed + self.totals
+        pass_values = len(self.kind) * self.stored_values + self.rows * self.body_sums + self.totals
         factors = len(self.products) * self.velocities**2
-        return passed + self.states + self.velocities * self.shared + self.matrix + factors
+        return pass_values + self.states + self.velocities * self.shared_columns + self.matrix + factors
 
     @cached_property
     def row(self) -> tuple[int, ...]:
@@ -306,30 +329,30 @@ class Rolled:
     @property
     def operations(self) -> int:
         """Number of instructions that a call executes."""
-        counts = [[len(step.program.instructions) if step else 0 for step in each.steps] for each in self.passes]
+        counts = [[len(step.program.instructions) if step else 0 for step in sweep.steps] for sweep in self.passes]
         factored, solved = self.elimination.operations if self.equations else (0, 0)
-        solutions = sum(factored + of.count * solved for of in self.equations)
+        solutions = sum(factored + equations.count * solved for equations in self.equations)
         solutions += len(self.solved) * self.velocities * solved
         solutions += len(self.products) * self.velocities * (self.velocities + 2 * sum(self.elimination.column))
-        solutions += sum(len(of.factors) for of in self.input_products) * self.velocities**2
-        return sum(of[k] for of in counts for k in self.kind) + self._visits() + 2 * solutions
+        solutions += sum(len(products.factors) for products in self.input_products) * self.velocities**2
+        return sum(pass_counts[k] for pass_counts in counts for k in self.kind) + self._visits() + 2 * solutions
 
     def _visits(self) -> int:
         """Number of instructions that all walks execute."""
-        above = np.zeros((len(self.kind), max(self.kind) + 1), dtype=np.int64)  # ancestors of each kind
+        ancestor_counts = np.zeros((len(self.kind), max(self.kind) + 1), dtype=np.int64)  # ancestors of each kind
         for i, parent in enumerate(self.parent):
             if parent >= 0:
-                above[i] = above[parent]
-                above[i, self.kind[parent]] += 1
+                ancestor_counts[i] = ancestor_counts[parent]
+                ancestor_counts[i, self.kind[parent]] += 1
 
         def cost(step: Step | None) -> int:
             return len(step.program.instructions) if step else 0
 
         total = 0
-        for walks in (*self.walks, *(of.matrix for of in self.equations)):
-            costs = np.array([[cost(step) for step in row] for row in walks.others])
+        for walks in (*self.walks, *(equations.matrix for equations in self.equations)):
+            costs = np.array([[cost(step) for step in row] for row in walks.visits])
             total += sum(cost(walks.first[k]) for k in self.kind)
-            total += int((above * costs[list(self.kind)]).sum())  # an outward walk visits the same pairs
+            total += int((ancestor_counts * costs[list(self.kind)]).sum())  # an outward walk visits the same pairs
         return total
 
 
@@ -366,6 +389,7 @@ def roll(model: KernelTree, signature: Signature, kinds: int = FEW_KINDS) -> Rol
         NotRolledError: The function visits bodies in other ways than by sweeps, the bodies are of too many kinds, or
             the robot has no movable joint.
     """
+    # A padded input has a row although no body has one, so its entries cannot be addressed by body.
     if signature.padded:
         raise NotRolledError("the robot has no movable joint")
     bodies, kind = _kinds(model.tree, kinds)
@@ -373,10 +397,11 @@ def roll(model: KernelTree, signature: Signature, kinds: int = FEW_KINDS) -> Rol
         return _Passes(model.tree, _rolled_tree(model, bodies), kind, signature).ordered()
 
 
-def _kinds(tree: Tree, most: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+def _kinds(tree: Tree, max_kinds: int) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
     """Returns the bodies of each kind, and the kind of each body.
 
-    Bodies of a kind have zeros and ones at the same places in as many of their numbers as give at most `most` kinds.
+    Bodies of a kind have zeros and ones at the same places in as many of their numbers as give at most
+    `max_kinds` kinds.
 
     Raises:
         NotRolledError: There are more than `MAX_KINDS` even without these numbers, as with planar joints of many axes.
@@ -390,13 +415,14 @@ def _kinds(tree: Tree, most: int) -> tuple[tuple[tuple[int, ...], ...], tuple[in
     for count in range(len(features), -1, -1):
         groups: dict[Any, list[int]] = {}
         for i, joint in enumerate(tree.inboard):
+            # The numbers of other joints than axial ones are constants of the code of their kind.
             exact = () if isinstance(joint, Axial) else tuple(np.concatenate([np.zeros(0), *joint.numbers]).tolist())
-            along = _pattern(joint.axis) if isinstance(joint, Axial) and count else ()
+            axis_pattern = _pattern(joint.axis) if isinstance(joint, Axial) and count else ()
             mimicked = tree.mimicked_body[i]
-            of_mimicked = (mimicked != i, type(tree.inboard[mimicked]))
-            key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, along, of_mimicked)
+            leader = (mimicked != i, type(tree.inboard[mimicked]))
+            key = (type(joint), tree.parent[i] < 0, bool(tree.joints[i]), exact, axis_pattern, leader)
             groups.setdefault((*key, *(feature(i) for feature in features[:count])), []).append(i)
-        if len(groups) <= most:
+        if len(groups) <= max_kinds:
             break
     if len(groups) > MAX_KINDS:
         raise NotRolledError(f"the bodies are of {len(groups)} kinds, at most {MAX_KINDS} are supported")
@@ -417,38 +443,22 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
     tree = model.tree
     loops = Loops(kinds, tree.inboard)
 
-    def per_kind(of: Any) -> tuple[Any, ...]:
-        return tuple(loops.array(k, of) for k in range(len(kinds)))
-
-    def symmetric(k: int, of: Any) -> Any:
-        upper = loops.array(k, lambda i: of(i)[_UPPER])
-        found = np.zeros((3, 3), dtype=upper.dtype)
-        found[_UPPER] = found.T[_UPPER] = upper
-        return constant(found)
+    def per_kind(numbers_of: Any) -> tuple[Any, ...]:
+        return tuple(loops.array(k, numbers_of) for k in range(len(kinds)))
 
     def joint(k: int) -> Any:
-        given = tree.inboard[kinds[k][0]]
-        if not isinstance(given, Axial):
-            return given
+        first_joint = tree.inboard[kinds[k][0]]
+        if not isinstance(first_joint, Axial):
+            return first_joint
         numbers = {}
-        for part in fields(given):
-            x = loops.array(k, lambda i, part=part: getattr(tree.inboard[i], part.name))  # type: ignore[misc]
-            numbers[part.name] = x.item() if x.ndim == 0 else x
-        return replace(given, **numbers)
-
-    def inertia(k: int) -> Any:
-        bodies = tree.inertia
-        return _Inertia(
-            mass=loops.array(k, lambda i: bodies[i].mass).item(),
-            moment=constant(loops.array(k, lambda i: bodies[i].moment)),
-            about_origin=symmetric(k, lambda i: bodies[i].about_origin),
-            com=constant(loops.array(k, lambda i: bodies[i].com)),
-            about_com=symmetric(k, lambda i: bodies[i].about_com),
-        )
+        for number in fields(first_joint):
+            x = loops.array(k, lambda i, number=number: getattr(tree.inboard[i], number.name))  # type: ignore[misc]
+            numbers[number.name] = x.item() if x.ndim == 0 else x
+        return replace(first_joint, **numbers)
 
     def passive(name: str) -> Any:
-        of = getattr(tree.passive, name)
-        return constant(np.concatenate([np.zeros(0), *per_kind(lambda i: of[tree.in_rates[i]])]))
+        entries = getattr(tree.passive, name)
+        return constant(np.concatenate([np.zeros(0), *per_kind(lambda i: entries[tree.in_rates[i]])]))
 
     free = None
     if tree.free is not None:
@@ -465,9 +475,9 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
         inboard=tuple(map(joint, range(count))),
         rotation=per_kind(lambda i: tree.rotation[i]),
         origin=per_kind(lambda i: tree.origin[i]),
-        inertia=tuple(map(inertia, range(count))),
+        inertia=tuple(_kind_inertia(loops, tree, k) for k in range(count)),
         limits=Limits(*np.zeros((4, velocities))),
-        passive=Passive(*(passive(each.name) for each in fields(Passive))),
+        passive=Passive(*(passive(field.name) for field in fields(Passive))),
         mimic=(None,) * sum(tree.inboard[i].nv > 0 for i in first),
         free=free,
         loops=loops,
@@ -477,12 +487,31 @@ def _rolled_tree(model: KernelTree, kinds: tuple[tuple[int, ...], ...]) -> Kerne
     return KernelTree(rolled, per_kind(lambda i: model.rotation[i]), per_kind(lambda i: model.origin[i]))
 
 
+def _kind_inertia(loops: Loops, tree: Tree, k: int) -> Any:
+    """Returns the inertia of the bodies of kind k, whose numbers differ from body to body."""
+    bodies = tree.inertia
+
+    def symmetric(matrix_of: Callable[[int], Any]) -> Any:
+        upper = loops.array(k, lambda i: matrix_of(i)[_UPPER])
+        matrix = np.zeros((3, 3), dtype=upper.dtype)
+        matrix[_UPPER] = matrix.T[_UPPER] = upper
+        return constant(matrix)
+
+    return _Inertia(
+        mass=loops.array(k, lambda i: bodies[i].mass).item(),
+        moment=constant(loops.array(k, lambda i: bodies[i].moment)),
+        about_origin=symmetric(lambda i: bodies[i].about_origin),
+        com=constant(loops.array(k, lambda i: bodies[i].com)),
+        about_com=symmetric(lambda i: bodies[i].about_com),
+    )
+
+
 class _Passes:
     """Traces a function on a tree of kinds, and orders the recursions that the tree records in passes.
 
-    places, owner, when: per symbol its place, the kind of body that has it (None: no body has it), and the first pass
-    that can read it. at: per recursion its pass. base: per recursion its first entry among the stored values, the sums
-    over all bodies, or the shared columns. sums: per recursion its first entry among the sums from children.
+    places, owner, first_pass: per symbol its place, the kind of body that has it (None: no body has it), and the first
+    pass that can read it. pass_of: per recursion its pass. base: per recursion its first entry among the stored values,
+    the sums over all bodies, or the shared columns. sums: per recursion its first entry among the sums from children.
     """
 
     def __init__(self, tree: Tree, model: KernelTree, kind: tuple[int, ...], signature: Signature) -> None:
@@ -499,11 +528,11 @@ class _Passes:
             "nb": [(k, 0) for k in self.kinds],
             "nj": [(k, 0) for k in self.kinds if rolled.joints[k]],
         }
-        self._found: dict[int, _Symbols] = {}
+        self._symbols: dict[int, _Symbols] = {}
         self.places: dict[str, Address] = {}
         self.owner: dict[str, int | None] = {}
-        self.when: dict[str, int] = {}
-        self.at: list[int] = []
+        self.first_pass: dict[str, int] = {}
+        self.pass_of: list[int] = []
         self.base: list[int] = []
         self.sums: list[int] = []
         self.walks: list[tuple[Walk, Operand | None, int]] = []
@@ -513,7 +542,7 @@ class _Passes:
         answers = self._traced(model)
         for k, symbols in enumerate(self.loops.numbers.symbols):
             for n, symbol in enumerate(symbols):
-                self._know(symbol, Address("number", n), k, 0)
+                self._locate(symbol, Address("number", n), k, 0)
         self._place_loops()
         self.outputs = list(self._placed_outputs(answers))
         self.stored = self._store()
@@ -525,20 +554,20 @@ class _Passes:
             places = self._placed(operand, "input", start)
             symbol = ex.sym(f"input.{operand.name}", len(places))
             for scalar, (place, owner) in zip(symbol.elements(), places, strict=True):
-                self._know(scalar, place, owner, 0)
+                self._locate(scalar, place, owner, 0)
             symbols[operand.name] = symbol
             start += operand.size
         return outputs_of(model, self.signature, symbols)
 
-    def _know(self, symbol: Any, place: Address, owner: int | None, when: int) -> None:
+    def _locate(self, symbol: Any, place: Address, owner: int | None, first_pass: int) -> None:
         name = symbol.name
-        self.places[name], self.owner[name], self.when[name] = place, owner, when
+        self.places[name], self.owner[name], self.first_pass[name] = place, owner, first_pass
 
     def _placed(self, operand: Operand, buffer: Any, start: int) -> list[tuple[Address, int | None]]:
         """Returns the address of each entry of an operand on the tree of kinds, and the kind that has it, or None."""
-        dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
+        dims = [_ALIASES.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
         if dims == ["nt"]:
-            return self._of_parameters(buffer, start)
+            return self._placed_parameters(buffer, start)
         if buffer == "input" and dims == ["nv", "nv"]:
             return [(Address(buffer, start), _NO_KIND)]  # one symbol of a matrix, for products only
         if unknown := [dim for dim in dims if isinstance(dim, str) and dim not in self.entries]:
@@ -557,7 +586,7 @@ class _Passes:
             addresses.append((place, owner))
         return addresses
 
-    def _of_parameters(self, buffer: Any, start: int) -> list[tuple[Address, int | None]]:
+    def _placed_parameters(self, buffer: Any, start: int) -> list[tuple[Address, int | None]]:
         """Returns the same for the dynamic parameters: those of all links, then each part of those of all rates."""
         width, rates = len(INERTIAL), self.tree.nr
         addresses: list[tuple[Address, int | None]] = [
@@ -572,43 +601,46 @@ class _Passes:
         """Sets pass and entries of each recursion, in the order of recording."""
         summed = totals = columns = 0
         for loop in self.loops.recorded:
-            own = [(x, k) for k, of in enumerate(loop.own) for x in of.nonzeros()] if loop.value else []
-            carried = [
-                (x, k) for part in (loop.parent, loop.children) for k, of in enumerate(part) for x in of.nonzeros()
+            own_symbols = [(x, k) for k, column in enumerate(loop.own) for x in column.nonzeros()] if loop.value else []
+            neighbour_symbols = [
+                (x, k)
+                for part in (loop.parent, loop.children)
+                for k, column in enumerate(part)
+                for x in column.nonzeros()
             ]
-            for symbol, k in (*own, *carried):  # the loop's own expressions contain them
-                self._know(symbol, Address("own", 0), k, 0)
+            for symbol, k in (*own_symbols, *neighbour_symbols):  # the loop's own expressions contain them
+                self._locate(symbol, Address("own", 0), k, 0)
             expressions = [(x, k) for part in (loop.value, loop.given) for k, x in enumerate(part)]
             ready = max((self._ready(x, k) for x, k in expressions), default=0)
-            ready = max([ready, *(self.at[n] for _, n in loop.products)])
+            ready = max([ready, *(self.pass_of[n] for _, n in loop.products)])
             if loop.matrix is not None:
-                self._know_states(loop.matrix)
-                ready = max(ready, *(self._ready(x, k) for x, k in _of_walk(loop.matrix)))
+                self._locate_states(loop.matrix)
+                ready = max(ready, *(self._ready(x, k) for x, k in _walk_expressions(loop.matrix)))
             odd = ready % 2  # even passes are outward, odd ones inward
             p = ready + {"outward": odd, "inward": 1 - odd}.get(loop.direction, 0)
-            self.at.append(p)
+            self.pass_of.append(p)
             self.sums.append(summed)
             if loop.direction == "total":
                 self.base.append(totals)
                 for entry, symbol in enumerate(loop.own[0].nonzeros()):
-                    self._know(symbol, Address("total", totals + entry), None, p + 1)
+                    self._locate(symbol, Address("total", totals + entry), None, p + 1)
                 totals += loop.size
                 continue
             if loop.direction == "shared":
                 self.base.append(columns)
-                for k, own in enumerate(loop.own):
-                    for symbol, place in zip(own.nonzeros(), self._shared(k, loop, columns), strict=True):
-                        self._know(symbol, place, k, p + 1)
+                for k, column in enumerate(loop.own):
+                    for symbol, place in zip(column.nonzeros(), self._shared(k, loop, columns), strict=True):
+                        self._locate(symbol, place, k, p + 1)
                 columns += loop.size
                 continue
             self.base.append(0)
             for k in self.kinds:
                 for symbol in loop.own[k].nonzeros():
-                    self._know(symbol, Address("own", 0), k, p)
+                    self._locate(symbol, Address("own", 0), k, p)
                 for symbol in loop.parent[k].nonzeros():
-                    self._know(symbol, Address("parent", 0), k, p + p % 2)
+                    self._locate(symbol, Address("parent", 0), k, p + p % 2)
                 for symbol, entry in _entries(loop.children[k]):
-                    self._know(symbol, Address("children", summed + entry), k, p)
+                    self._locate(symbol, Address("children", summed + entry), k, p)
             summed += loop.size if loop.direction == "inward" else 0
         self.summed, self.totals, self.columns = summed, totals, columns
 
@@ -619,16 +651,17 @@ class _Passes:
 
     def _store(self) -> int:
         """Sets the entries of the values that a later pass or a child reads; returns their number per body."""
-        stored = 0
+        count = 0
         for n, loop in enumerate(self.loops.recorded):
-            if n not in self._read_by_children and not any(n in self._read_later(self.at[n], k) for k in self.kinds):
+            later_reads = (self._read_later(self.pass_of[n], k) for k in self.kinds)
+            if n not in self._read_by_children and not any(n in loops for loops in later_reads):
                 continue
-            self.base[n] = stored
+            self.base[n] = count
             for part in (loop.own, loop.parent):
-                for symbol, entry in (pair for of in part for pair in _entries(of)):
-                    self.places[symbol.name] = self.places[symbol.name]._replace(first=stored + entry)
-            stored += loop.size
-        return stored
+                for symbol, entry in (pair for column in part for pair in _entries(column)):
+                    self.places[symbol.name] = self.places[symbol.name]._replace(first=count + entry)
+            count += loop.size
+        return count
 
     def _ready(self, expression: Any, owner: int | None) -> int:
         """Returns the first pass in which all symbols of an expression of one kind of body are known."""
@@ -636,7 +669,7 @@ class _Passes:
         for name in self._symbols_of(expression).names:
             if name not in self.places or self.owner[name] not in (None, owner):
                 raise NotRolledError("an expression mixes the values of several bodies")
-            ready = max(ready, self.when[name])
+            ready = max(ready, self.first_pass[name])
         return ready
 
     def _placed_outputs(self, answers: dict[str, Any]) -> Iterator[_Output]:
@@ -655,7 +688,7 @@ class _Passes:
                 )
                 answer = answer.X
             if isinstance(answer, Solved):
-                if [of.matrix for of in self.loops.recorded if of.matrix is not None] != [answer.matrix]:
+                if [loop.matrix for loop in self.loops.recorded if loop.matrix is not None] != [answer.matrix]:
                     raise NotRolledError("the matrix of the equations is not kept")
                 self.solved.append(SolvedMatrix(start, answer.symmetric, answer.transposed))
                 answer = answer.given
@@ -670,7 +703,7 @@ class _Passes:
             if entries.numel() != len(places):
                 raise NotRolledError("an output does not have one entry per kind")
             for expression, (place, owner) in zip(entries.elements(), places, strict=True):
-                if self.tree.has_mimics and place.family in ("nq", "nv") and self._symbols_of(expression).own:
+                if self.tree.has_mimics and place.family in ("nq", "nv") and self._symbols_of(expression).own_loops:
                     raise NotRolledError("an entry of v is the value of one of the bodies that it moves, not a sum")
                 if expression != 0.0:  # the loop over states has cleared the buffer
                     yield _Output(self._ready(expression, owner), owner, expression, place)
@@ -688,45 +721,30 @@ class _Passes:
 
     def ordered(self) -> Rolled:
         """Returns the kernel."""
-        tree, last = self.tree, [(one.expression, one.place) for one in self.outputs if one.owner is None]
-        count = 1 + max([*self.at, *(one.when for one in self.outputs if one.owner is not None)], default=0)
+        tree, last = self.tree, [(output.expression, output.place) for output in self.outputs if output.owner is None]
+        body_passes = [output.first_pass for output in self.outputs if output.owner is not None]
+        count = 1 + max([*self.pass_of, *body_passes], default=0)
         passes = [tuple(self._step(p, k) for k in self.kinds) for p in range(count)]
-        before = np.cumsum([any(steps) for steps in passes]).tolist()  # passes without steps are left out
-        elimination = self.elimination
-        depth: list[int] = []
-        for parent in tree.parent:
-            depth.append(0 if parent < 0 else depth[parent] + 1)
-        named = np.cumsum([0, *(bool(name) for name in tree.joints)])[:-1]
-        starts: dict[str, Sequence[int]] = {
-            "nb": range(len(tree)),
-            "nj": named.tolist(),
-            **{
-                name: [part.start for part in of]
-                for name, of in (("nq", tree.in_q), ("nv", tree.in_v), ("nr", tree.in_rates))
-            },
-            "na": (np.cumsum(depth) - depth + np.arange(len(depth))).tolist(),
-            "depth": depth,
-            "column": [elimination.column[part.start] if part.stop > part.start else 0 for part in tree.in_v],
-        }
+        previous = np.cumsum([any(steps) for steps in passes]).tolist()  # passes without steps are left out
         equations = [
-            Equations(before[self.at[n]], self._walks(of.matrix, self._matrix, 0), self.base[n], of.size)
-            for n, of in enumerate(self.loops.recorded)
-            if of.matrix is not None
+            Equations(previous[self.pass_of[n]], self._walks(loop.matrix, self._matrix, 0), self.base[n], loop.size)
+            for n, loop in enumerate(self.loops.recorded)
+            if loop.matrix is not None
         ]
         products = [
             InputProducts(
-                before[self.at[n]],
+                previous[self.pass_of[n]],
                 self.base[n],
-                tuple((self.places[K.data[0].name].first, self.base[m]) for K, m in of.products),
+                tuple((self.places[K.data[0].name].first, self.base[m]) for K, m in loop.products),
             )
-            for n, of in enumerate(self.loops.recorded)
-            if of.products
+            for n, loop in enumerate(self.loops.recorded)
+            if loop.products
         ]
         return Rolled(
             self.signature,
             self.kind,
             tree.parent,
-            starts,
+            self._starts(),
             tuple(
                 np.reshape(columns, (len(columns), len(bodies))).T
                 for columns, bodies in zip(self.loops.numbers.columns, self.loops.bodies, strict=True)
@@ -743,9 +761,29 @@ class _Passes:
             tuple(products),
             tuple(self.solved),
             tuple(self.products),
-            elimination,
-            tree.has_mimics or bool(self.solved),
+            self.elimination,
+            # Several bodies add to an entry of a leader's joint; products are subtracted from entries that may be 0.
+            tree.has_mimics or bool(self.products),
         )
+
+    def _starts(self) -> dict[str, Sequence[int]]:
+        """Returns per family the first entry of each body."""
+        tree, columns = self.tree, self.elimination.column
+        depth: list[int] = []
+        for parent in tree.parent:
+            depth.append(0 if parent < 0 else depth[parent] + 1)
+        named_index = np.cumsum([0, *(bool(name) for name in tree.joints)])[:-1]
+        return {
+            "nb": range(len(tree)),
+            "nj": named_index.tolist(),
+            **{
+                name: [part.start for part in parts]
+                for name, parts in (("nq", tree.in_q), ("nv", tree.in_v), ("nr", tree.in_rates))
+            },
+            "na": (np.cumsum(depth) - depth + np.arange(len(depth))).tolist(),
+            "depth": depth,
+            "column": [columns[part.start] if part.stop > part.start else 0 for part in tree.in_v],
+        }
 
     def _step(self, p: int, k: int) -> Step | None:
         """Returns what a pass computes for one kind of body."""
@@ -758,17 +796,18 @@ class _Passes:
             """Returns the expression with the values of this pass in place of their symbols."""
             return ex.substitute([ex.matrix(expression)], [ex.column(symbols)], [ex.column(values)])[0]
 
-        later = self._read_later(p, k)
+        later_reads = self._read_later(p, k)
         for n, loop in enumerate(self.loops.recorded):
-            if self.at[n] != p:
+            if self.pass_of[n] != p:
                 continue
             if loop.value:
                 value = in_pass(loop.value[k])
                 symbols += loop.own[k].nonzeros()
                 values += value.nonzeros()
                 if n in self._read_by_children:
+                    # A child does not know its parent's kind, so each kind stores what is zero for it too.
                     value = ex.densify(value)
-                if n in self._read_by_children or n in later:
+                if n in self._read_by_children or n in later_reads:
                     targets += [(x, Address("own", self.base[n] + entry)) for x, entry in _entries(value)]
             if loop.direction == "inward":
                 cleared += range(self.sums[n], self.sums[n] + loop.size)
@@ -777,11 +816,13 @@ class _Passes:
                 targets += [(x, places[entry]) for x, entry in _entries(in_pass(loop.given[k])) if x != 0.0]
                 continue
             for x, entry in _entries(in_pass(loop.given[k])) if loop.given else ():
-                of, first = ("total", self.base[n]) if loop.direction == "total" else ("gives", self.sums[n])
-                targets.append((x, Address(of, first + entry)))  # type: ignore[arg-type]
-        at = [one for one in self.outputs if one.owner == k and one.when == p]
+                buffer, first = ("total", self.base[n]) if loop.direction == "total" else ("gives", self.sums[n])
+                targets.append((x, Address(buffer, first + entry)))  # type: ignore[arg-type]
+        ready_outputs = [output for output in self.outputs if output.owner == k and output.first_pass == p]
         targets += zip(
-            in_pass(ex.column([one.expression for one in at])).elements(), (one.place for one in at), strict=True
+            in_pass(ex.column([output.expression for output in ready_outputs])).elements(),
+            (output.place for output in ready_outputs),
+            strict=True,
         )
         return replace(self._compiled(targets), cleared=tuple(cleared)) if targets or cleared else None
 
@@ -789,41 +830,43 @@ class _Passes:
     def _read_by_children(self) -> set[int]:
         """The loops whose values are read as those of the parent."""
         expressions = [x for loop in self.loops.recorded for x in (*loop.value, *loop.given)]
-        expressions += [one.expression for one in self.outputs] + self._walked()
-        return {n for x in expressions for n in self._symbols_of(x).parents}
+        expressions += [output.expression for output in self.outputs] + self._expressions_of_walks()
+        return {n for x in expressions for n in self._symbols_of(x).parent_loops}
 
-    def _walked(self, k: int | None = None) -> list[Any]:
+    def _expressions_of_walks(self, k: int | None = None) -> list[Any]:
         """Returns the expressions of all walks that read values of bodies of kind k; None: of all kinds."""
-        walks = [walk for walk, *_ in self.walks] + [of.matrix for of in self.loops.recorded if of.matrix is not None]
-        found = [x for walk in walks for x, b in _of_walk(walk) if k in (None, b)]
-        return found + [x for X, *_ in self.matrices for b, x in enumerate(X.first) if k in (None, b)]
+        walks = [walk for walk, *_ in self.walks]
+        walks += [loop.matrix for loop in self.loops.recorded if loop.matrix is not None]
+        expressions = [x for walk in walks for x, b in _walk_expressions(walk) if k in (None, b)]
+        return expressions + [x for X, *_ in self.matrices for b, x in enumerate(X.first) if k in (None, b)]
 
     def _walks(self, walk: Walk, operand: Operand | None, start: int) -> Walks:
         """Returns the steps of a walk whose blocks are entries of an output, or of several matrices."""
 
         def targets(block: Any, state: Any, a: int, b: int, *, same: bool) -> Step | None:
-            found = [(x, Address("state", entry)) for x, entry in _entries(ex.densify(state))]
+            entries = [(x, Address("state", entry)) for x, entry in _entries(ex.densify(state))]
             for x, places in self._pair_places(operand, start, block, same=same) if operand else ():
-                found += [(x, place) for place in places]
-            for X, of, first in self.matrices:
+                entries += [(x, place) for place in places]
+            for X, matrix_operand, first in self.matrices:
                 if X.walk is walk:
-                    found += self._matrix_places(X, of, first, a, b, same=same)
-            self._ready(ex.column([x for x, _ in found]), b)
-            return self._compiled(found) if found else None
+                    entries += self._matrix_places(X, matrix_operand, first, a, b, same=same)
+            self._ready(ex.column([x for x, _ in entries]), b)
+            return self._compiled(entries) if entries else None
 
-        self._know_states(walk)
+        self._locate_states(walk)
         visits = {(a, b): targets(*pair, a, b, same=False) for (a, b), pair in walk.others.items()}
         return Walks(
             walk.outward,
             max(int(state.numel()) for _, state in walk.first),
             tuple(targets(*pair, a, a, same=True) for a, pair in enumerate(walk.first)),
+            # Kinds whose states have the same shape share a step: walks of TALOS then compile in half of the time.
             tuple(tuple(visits.get((walk.like[a], b)) for b in self.kinds) for a in self.kinds),
         )
 
-    def _know_states(self, walk: Walk) -> None:
+    def _locate_states(self, walk: Walk) -> None:
         for (_, b), state in walk.state.items():
             for entry, symbol in enumerate(state.nonzeros()):
-                self._know(symbol, Address("state", entry), b, 0)
+                self._locate(symbol, Address("state", entry), b, 0)
 
     @property
     def _matrix(self) -> Operand:
@@ -843,7 +886,7 @@ class _Passes:
         Of a mass matrix, a block (nv_b, nv_a) and its transpose; of Jacobians (bodies, k, nv), a block (k, nv_a); of
         regressors (nv, nt) a block (nv_b, 10), if a is b with a column for each part of the parameters of its rates.
         """
-        dims = [_SAME.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
+        dims = [_ALIASES.get(dim, dim) if isinstance(dim, str) else dim for dim in operand.dims]
         buffer: Any = "added" if self.tree.has_mimics else "output"
         for column in range(block.shape[1]):
             for row in range(block.shape[0]):
@@ -852,29 +895,30 @@ class _Passes:
                     continue
                 if operand.name == "matrix":
                     width = self.elimination.width
-                    below = Address("matrix", row + width * column, "column", 1, "nv", width)
-                    above = Address("matrix", column + width * row, "nv", width, "column", 1)
+                    lower_place = Address("matrix", row + width * column, "column", 1, "nv", width)
+                    upper_place = Address("matrix", column + width * row, "nv", width, "column", 1)
                     if same and row > column:  # the lower triangle of the transposed block
                         continue
                     # Of coupled joints either may come first; the other place is beyond its row's last column.
-                    yield x, [below, above] if self.tree.has_mimics and not same else [below]
+                    yield x, [lower_place, upper_place] if self.tree.has_mimics and not same else [lower_place]
                 elif dims == ["nv", "nv"]:
                     width = operand.shape[1]
-                    across = Address(buffer, start + width * row + column, "nv", width, "nv", 1)
-                    along = Address(buffer, start + width * column + row, "nv", 1, "nv", width)
+                    place = Address(buffer, start + width * row + column, "nv", width, "nv", 1)
+                    transposed_place = Address(buffer, start + width * column + row, "nv", 1, "nv", width)
                     if not same or row >= column:
-                        yield x, [across, along] if not same or row > column else [across]
+                        yield x, [place, transposed_place] if not same or row > column else [place]
                 elif dims == ["nv", "nt"]:
-                    down, part = operand.shape[1], column - len(INERTIAL)
-                    first = start + down * row
+                    row_stride, part = operand.shape[1], column - len(INERTIAL)
+                    first = start + row_stride * row
                     if part < 0:
-                        yield x, [Address(buffer, first + column, "nv", down, "nb", len(INERTIAL))]
+                        yield x, [Address(buffer, first + column, "nv", row_stride, "nb", len(INERTIAL))]
                     else:
                         first += len(INERTIAL) * len(self.tree) + part * self.tree.nr + row
-                        yield x, [Address(buffer, first, "nv", down, "nr", 1)]
+                        yield x, [Address(buffer, first, "nv", row_stride, "nr", 1)]
                 elif dims == ["nj", 6, "nb", len(INERTIAL)]:
-                    down = len(INERTIAL) * len(self.tree)
-                    yield x, [Address(buffer, start + down * row + column, "nj", 6 * down, "nb", len(INERTIAL))]
+                    row_stride = len(INERTIAL) * len(self.tree)
+                    first = start + row_stride * row + column
+                    yield x, [Address(buffer, first, "nj", 6 * row_stride, "nb", len(INERTIAL))]
                 elif dims[0] == "na":  # the pairs of each body and its ancestors
                     yield x, [Address(buffer, start + 6 * row + column, "na", 36, "depth", 36)]
                 else:
@@ -889,35 +933,42 @@ class _Passes:
         Of a matrix (bodies, 6, nv), the block (b, a) has the rows of body b.
         """
         buffer: Any = "factor" if operand.name == "factor" else "added" if self.tree.has_mimics else "output"
-        width, none = operand.shape[-1], ex.zeros(0, 0)
+        width, absent = operand.shape[-1], ex.zeros(0, 0)
         family: Any = operand.dims[0]
         rows = 1 if family == "nv" else operand.shape[1]
-        blocks = [(X.first[a] if same else X.across.get((a, b), none), width, 1)]
-        blocks += [] if same else [(X.along.get((a, b), none), 1, width)]
-        for block, down, right in blocks:
+        is_solved = buffer == "output" and any(solved.first == start for solved in self.solved)
+        if is_solved:  # the solution for the states before has replaced the zeros
+            absent = ex.zeros(self.velocities[b], self.velocities[a])
+        blocks = [(X.first[a] if same else X.across.get((a, b), absent), width, 1)]
+        blocks += [] if same else [(X.along.get((a, b), absent), 1, width)]
+        for block, row_stride, column_stride in blocks:
+            block = ex.densify(block) if is_solved else block
             for column in range(block.shape[1]):
                 for row in range(block.shape[0]):
                     (x,) = block[row, column].data
-                    if x is not None and x != 0.0:
-                        yield x, Address(buffer, start + down * row + right * column, family, rows * down, "nv", right)
+                    if x is not None and (is_solved or x != 0.0):
+                        first = start + row_stride * row + column_stride * column
+                        yield x, Address(buffer, first, family, rows * row_stride, "nv", column_stride)
 
     def _read_later(self, p: int, k: int) -> set[int]:
         """Returns the loops whose own values on a kind of body are read in a later pass."""
-        expressions = [one.expression for one in self.outputs if one.owner == k and one.when > p] + self._walked(k)
+        outputs = [output for output in self.outputs if output.owner == k and output.first_pass > p]
+        expressions = [output.expression for output in outputs] + self._expressions_of_walks(k)
         for n, loop in enumerate(self.loops.recorded):
-            if self.at[n] > p:
+            if self.pass_of[n] > p:
                 expressions += [part[k] for part in (loop.value, loop.given) if part]
-        return {n for x in expressions for n in self._symbols_of(x).own}
+        return {n for x in expressions for n in self._symbols_of(x).own_loops}
 
     def _symbols_of(self, expression: Any) -> _Symbols:
         """Returns the symbols of an expression; each expression is searched once."""
-        if id(expression) not in self._found:
+        if id(expression) not in self._symbols:
             names = [symbol.name for symbol in ex.symvar(ex.matrix(expression))]
-            own, parents = (
+            own_loops, parent_loops = (
                 {int(name.split(".")[1]) for name in names if name.startswith(prefix)} for prefix in ("own.", "parent.")
             )
-            self._found[id(expression)] = _Symbols(expression, names, own, parents)
-        return self._found[id(expression)]
+            # The entry holds the expression, so that no other one gets its id.
+            self._symbols[id(expression)] = _Symbols(expression, names, own_loops, parent_loops)
+        return self._symbols[id(expression)]
 
     def _compiled(self, targets: list[tuple[Any, Address]]) -> Step:
         column = ex.column([x for x, _ in targets])
@@ -929,31 +980,31 @@ class _Passes:
 def _elimination(tree: Tree) -> Elimination:
     """Returns the elimination of a tree's mass matrix. Rows of L are sets of bits, filled in from the last row on."""
     order = tree.parent_first_entries
-    at = {entry: k for k, entry in enumerate(order)}
+    rank = {entry: k for k, entry in enumerate(order)}
     rows = [0] * tree.nv
-    ways: list[int] = []
+    paths: list[int] = []
     for i, parent in enumerate(tree.parent):
-        own = [at[entry] for entry in range(tree.in_v[i].start, tree.in_v[i].stop)]
-        ways.append((0 if parent < 0 else ways[parent]) | sum(1 << k for k in own))
-        for k in own:
-            rows[k] |= ways[i] & ((1 << k) - 1)
-            beyond = ways[i] >> (k + 1)
-            while beyond:  # only with mimic joints
-                rows[k + beyond.bit_length()] |= 1 << k
-                beyond &= (1 << (beyond.bit_length() - 1)) - 1
-    before = [-1] * tree.nv
+        joint_entries = [rank[entry] for entry in range(tree.in_v[i].start, tree.in_v[i].stop)]
+        paths.append((0 if parent < 0 else paths[parent]) | sum(1 << k for k in joint_entries))
+        for k in joint_entries:
+            rows[k] |= paths[i] & ((1 << k) - 1)
+            later_entries = paths[i] >> (k + 1)
+            while later_entries:  # only with mimic joints
+                rows[k + later_entries.bit_length()] |= 1 << k
+                later_entries &= (1 << (later_entries.bit_length() - 1)) - 1
+    parents = [-1] * tree.nv
     for k in range(tree.nv - 1, -1, -1):
         last = rows[k].bit_length() - 1
         if last >= 0:
-            before[order[k]] = order[last]
+            parents[order[k]] = order[last]
             rows[last] |= rows[k] & ((1 << last) - 1)
     column = [0] * tree.nv
     for k in order:
-        column[k] = column[before[k]] + 1 if before[k] >= 0 else 0
-    return Elimination(order, tuple(before), tuple(column), 1 + max(column, default=0))
+        column[k] = column[parents[k]] + 1 if parents[k] >= 0 else 0
+    return Elimination(order, tuple(parents), tuple(column), 1 + max(column, default=0))
 
 
-def _of_walk(walk: Walk) -> Iterator[tuple[Any, int]]:
+def _walk_expressions(walk: Walk) -> Iterator[tuple[Any, int]]:
     """Yields the expressions of a walk, each with the kind of body whose values it reads."""
     yield from ((x, a) for a, pair in enumerate(walk.first) for x in pair)
     yield from ((x, b) for (_, b), pair in walk.others.items() for x in pair)
@@ -962,7 +1013,7 @@ def _of_walk(walk: Walk) -> Iterator[tuple[Any, int]]:
 class _Output(NamedTuple):
     """An entry of an output: the first pass that can compute it, the kind of body that has it, or None."""
 
-    when: int
+    first_pass: int
     owner: int | None
     expression: Any
     place: Address
@@ -973,8 +1024,8 @@ class _Symbols(NamedTuple):
 
     expression: Any
     names: list[str]
-    own: set[int]
-    parents: set[int]
+    own_loops: set[int]
+    parent_loops: set[int]
 
 
 def _entries(column: Any) -> list[tuple[Any, int]]:

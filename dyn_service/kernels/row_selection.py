@@ -46,10 +46,13 @@ def selected(signature: Signature, code: LoadedCode, rows: Sequence[int]) -> Sel
     if not (len(rows) and is_selectable(signature) and body.places):
         return None
     places = np.array((ctypes.c_int32 * body.results).from_address(body.places), dtype=np.int32)
-    chosen, first = [], 0
+    row_places, first = [], 0
     for operand in signature.outputs:
-        chosen.append(places[first : first + operand.size].reshape(operand.shape[0], -1)[list(rows)].reshape(-1))
+        row_places.append(places[first : first + operand.size].reshape(operand.shape[0], -1)[list(rows)].reshape(-1))
         first += operand.size
     outputs = tuple(replace(operand, shape=(len(rows), *operand.shape[1:])) for operand in signature.outputs)
+    # Another table of places for the same code: a kernel for each selection would take seconds to compile.
     selection = replace(signature, outputs=outputs)
-    return Selected(selection, loop_of(selection, code, ctypes.create_string_buffer(np.concatenate(chosen).tobytes())))
+    return Selected(
+        selection, loop_of(selection, code, ctypes.create_string_buffer(np.concatenate(row_places).tobytes()))
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dyn_service.api.description import Sizes
@@ -56,7 +56,7 @@ class Signature:
     @property
     def in_chosen_frames(self) -> bool:
         """Whether it, or one of its parts, uses a tree in chosen frames (`kernels.frames`)."""
-        return any(of.bodies == "chosen" for of in self.parts or (self,))
+        return any(part.bodies == "chosen" for part in self.parts or (self,))
 
     @property
     def parametric(self) -> bool:
@@ -99,6 +99,16 @@ class Signature:
         return f"{side(self.inputs)}->{side(self.outputs)}"
 
 
+def total_size(operands: Iterable[Operand]) -> int:
+    """Returns the number of entries of all operands."""
+    return sum(operand.size for operand in operands)
+
+
+def first_entry(operands: Sequence[Operand], name: str) -> int:
+    """Returns the first entry of an operand among those of all operands."""
+    return total_size(operands[: [operand.name for operand in operands].index(name)])
+
+
 def sizes_of(links: Tree, moving: Tree, bodies: Bodies = "links") -> Sizes:
     """Returns the sizes of the table's dimensions. moving: the tree of the moving bodies. bodies: those of `nb`."""
     depths: list[int] = []
@@ -118,10 +128,7 @@ def sizes_of(links: Tree, moving: Tree, bodies: Bodies = "links") -> Sizes:
 
 
 def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant = WITHOUT_WRENCHES) -> Signature:
-    """Returns the signature of a kernel for one row of the table, one method and one variant.
-
-    Parametric kernels use link frames, because other frames are chosen by the numbers, which are inputs.
-    """
+    """Returns the signature of a kernel for one row of the table, one method and one variant."""
     inputs: list[Operand] = []
     for name, spec in query.inputs.items():
         if spec.kind == "overlay":
@@ -130,6 +137,7 @@ def signature_of(query: Query, method: str, sizes: Dimensions, variant: Variant 
             inputs.append(Operand(name, spec.dims(sizes), spec.kind, spec.scalar, spec.shape))
     outputs = (Operand(name, spec.dims(sizes), spec.kind, dims=spec.shape) for name, spec in query.outputs.items())
     parts = (_part(query, part, choice, sizes, variant) for part, choice in query.choices(method))
+    # Link frames with an overlay: chosen frames depend on the numbers of the robot, which are inputs then.
     bodies: Bodies = "moving" if variant.overlay and query.bodies == "chosen" else query.bodies
     return Signature(
         "-".join(part for part in (query.name, method, *variant.names) if part),
@@ -148,12 +156,14 @@ def _part(whole: Query, query: Query, method: str, sizes: Dimensions, variant: V
 
     All queries of a list take wrenches, and the numbers of an overlay, on the bodies of the list's tree.
     """
-    own = Variant(variant.wrenches and query.wrenches is not None, variant.overlay and query.overlay is not None)
-    found = signature_of(query, method, sizes, own)
+    part_variant = Variant(
+        variant.wrenches and query.wrenches is not None, variant.overlay and query.overlay is not None
+    )
+    signature = signature_of(query, method, sizes, part_variant)
     bodies: Bodies = "moving" if variant.overlay and whole.bodies == "chosen" else whole.bodies
-    if (variant.overlay or (variant.wrenches and whole.links)) and found.bodies != bodies:
-        return replace(found, name=f"{found.name}-{bodies}", bodies=bodies)
-    return found
+    if (variant.overlay or (variant.wrenches and whole.links)) and signature.bodies != bodies:
+        return replace(signature, name=f"{signature.name}-{bodies}", bodies=bodies)
+    return signature
 
 
 def parameters(overlay: str, sizes: Dimensions) -> list[Operand]:

@@ -88,19 +88,22 @@ class Staged:
         """Number of instructions that a call executes."""
         calls, n = len(self.states) - 1, self.velocities
         count = calls * self.inner.operations + sum(part.operations for part in self.states)
+        # Loops over columns: the code has each part once, a call runs it for every column.
         count += 3 * n * sum(part.operations for part in self.changes)
         if self.changes and calls > 1:  # products of matrices: in the second stage, dq has entries of one joint only
-            cubes, squares = (sum((x.stop - x.start) ** k for x in of) for of, k in ((self.trees, 3), (self.joints, 2)))
+            cubes, squares = (
+                sum((x.stop - x.start) ** k for x in slices) for slices, k in ((self.trees, 3), (self.joints, 2))
+            )
             count += 6 * (2 * calls - 3) * cubes + 4 * n * squares
         return count
 
     @property
     def workspace(self) -> int:
-        """Number of scalars per state besides its outputs: `entered`, `columns`, then the workspace of its parts."""
-        return self.entered + sum(self.columns) + max(part.workspace for part in self.parts)
+        """Number of scalars per state besides outputs: `input_count`, `columns`, then the workspace of its parts."""
+        return self.input_count + sum(self.columns) + max(part.workspace for part in self.parts)
 
     @property
-    def entered(self) -> int:
+    def input_count(self) -> int:
         """Number of inputs of its parts, and of matrices of `inner`."""
         parts = (self.states[0], self.inner, *self.changes[:1])
         matrices = self.inner.signature.outputs if self.changes else ()
@@ -124,16 +127,18 @@ class Staged:
             return _Interpreted(self)
         with ex.graph():
             symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in self.signature.inputs}
-            known = {operand.name: ex.zeros(operand.size) for operand in self.states[0].signature.inputs} | symbols
+            values = {operand.name: ex.zeros(operand.size) for operand in self.states[0].signature.inputs} | symbols
 
-            def call(part: Any, known: Mapping[str, Any]) -> list[ex.Matrix]:
-                found: list[ex.Matrix] = part.program.on([known[operand.name] for operand in part.signature.inputs])
-                return found
+            def call(part: Any, arguments: Mapping[str, Any]) -> list[ex.Matrix]:
+                results: list[ex.Matrix] = part.program.on(
+                    [arguments[operand.name] for operand in part.signature.inputs]
+                )
+                return results
 
             for k, part in enumerate(self.states[:-1], 1):
-                q, v = call(part, known)
-                (known[f"a{k}"],) = call(self.inner, {**known, "q": q, "v": v})
-            return ex.Program.of(list(symbols.values()), call(self.states[-1], known))
+                q, v = call(part, values)
+                (values[f"a{k}"],) = call(self.inner, {**values, "q": q, "v": v})
+            return ex.Program.of(list(symbols.values()), call(self.states[-1], values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,61 +154,80 @@ class _Interpreted:
         rounded: Callable[[int, Any], Any] | None = None,
     ) -> list[list[Any]]:
         """Returns the entries of the outputs; see `expressions.Program`."""
-        kernel, n = self.kernel, self.kernel.velocities
-        known: dict[str, Any] = {operand.name: x for operand, x in zip(kernel.signature.inputs, inputs, strict=True)}
-        lanes = np.broadcast_shapes(*(np.shape(x) for entries in inputs for x in entries))
-        begun = 0
+        return _ChainRule(self.kernel, inputs, constant, rounded).outputs()
 
-        def call(part: Any, known: Mapping[str, Any]) -> list[list[Any]]:
-            """Returns the results of a part. The instructions of each call are numbered on from those of the last."""
-            nonlocal begun
-            first, begun = begun, begun + len(part.program.instructions)
-            names = [(operand.name, operand.size) for operand in part.signature.inputs]
-            entered = [known[name] if name in known else [0.0] * size for name, size in names]
-            return part.program(  # type: ignore[no-any-return]
-                entered,
-                constant and (lambda k, x: constant(k, x)),
-                rounded and (lambda k, x: rounded(first + k, x)),
-            )
 
-        def array(entries: Sequence[Any]) -> np.ndarray:
-            """(states, entries)."""
-            return np.stack([np.broadcast_to(x, lanes) for x in entries], axis=-1)
+class _ChainRule:
+    """One evaluation of `_Interpreted`.
 
-        def product(A: np.ndarray, X: np.ndarray) -> np.ndarray:
-            """A X. Each entry of A has the rounding errors of its products."""
-            nonlocal begun
-            if rounded is not None:
-                for entry in np.ndindex(A.shape[-2:]):
-                    A[..., entry[0], entry[1]] = rounded(begun, A[..., entry[0], entry[1]].copy())
-                    begun += 1
-            found: np.ndarray = A @ X
-            return found
+    values: by name the inputs, and the accelerations of the stages so far. instruction: the number of the next one.
+    """
 
-        def changes(part: Any) -> np.ndarray:
-            """(states, 2 nv, 3 nv)."""
-            found = []
-            for c in range(3 * n):
-                unit = [float(c == k) for k in range(2 * n)]
-                own = {f"da{k}": list(np.moveaxis(x[..., c], -1, 0)) for k, x in enumerate(accelerated, 1)}
-                dq, dv = call(part, {**known, **own, "dq": unit[:n], "dv": unit[n:]})
-                found.append(array([*dq, *dv]))
-            return np.stack(found, axis=-1)
+    def __init__(
+        self,
+        kernel: Staged,
+        inputs: Sequence[Any],
+        constant: Callable[[int, float], Any] | None,
+        rounded: Callable[[int, Any], Any] | None,
+    ) -> None:
+        self.kernel, self.n, self.constant, self.rounded = kernel, kernel.velocities, constant, rounded
+        operands = kernel.signature.inputs
+        self.values: dict[str, Any] = {operand.name: x for operand, x in zip(operands, inputs, strict=True)}
+        self.lanes = np.broadcast_shapes(*(np.shape(x) for entries in inputs for x in entries))
+        self.instruction = 0
+        self.acceleration_changes: list[np.ndarray] = []  # of each stage (states, nv, 3 nv)
 
-        accelerated: list[np.ndarray] = []  # of each stage (states, nv, 3 nv)
+    def outputs(self) -> list[list[Any]]:
+        kernel, n = self.kernel, self.n
         for k, part in enumerate(kernel.states[:-1], 1):
-            q, v = call(part, known)
-            known[f"a{k}"], *entries = call(kernel.inner, {**known, "q": q, "v": v})
-            A = np.concatenate([array(x).reshape(*lanes, n, n) for x in entries], axis=-1)
+            q, v = self._call(part, self.values)
+            self.values[f"a{k}"], *entries = self._call(kernel.inner, {**self.values, "q": q, "v": v})
+            A = np.concatenate([self._array(x).reshape(*self.lanes, n, n) for x in entries], axis=-1)
             if k > 1:
-                found = product(A[..., : 2 * n].copy(), changes(kernel.changes[k - 2]))
-                found[..., 2 * n :] += A[..., 2 * n :]
-                A = found
-            accelerated.append(A)
-        both = changes(kernel.changes[-1])
-        of_x, of_tau = both[..., : 2 * n], both[..., 2 * n :]
-        flat = [np.moveaxis(x.reshape(*lanes, -1), -1, 0) for x in (of_x, of_tau)]
-        return [*call(kernel.states[-1], known), *map(list, flat)]
+                total = self._product(A[..., : 2 * n].copy(), self._changes(kernel.changes[k - 2]))
+                total[..., 2 * n :] += A[..., 2 * n :]
+                A = total
+            self.acceleration_changes.append(A)
+        changes = self._changes(kernel.changes[-1])
+        flat = [np.moveaxis(x.reshape(*self.lanes, -1), -1, 0) for x in np.split(changes, [2 * n], axis=-1)]
+        return [*self._call(kernel.states[-1], self.values), *map(list, flat)]
+
+    def _call(self, part: Any, arguments: Mapping[str, Any]) -> list[list[Any]]:
+        """Returns the results of a part. The instructions of each call are numbered on from those of the last."""
+        constant, rounded, first = self.constant, self.rounded, self.instruction
+        self.instruction += len(part.program.instructions)
+        names = [(operand.name, operand.size) for operand in part.signature.inputs]
+        return part.program(  # type: ignore[no-any-return]
+            [arguments[name] if name in arguments else [0.0] * size for name, size in names],
+            # The numbers of the robot are rounded alike in each call, the results of its instructions are not.
+            constant and (lambda k, x: constant(k, x)),
+            rounded and (lambda k, x: rounded(first + k, x)),
+        )
+
+    def _array(self, entries: Sequence[Any]) -> np.ndarray:
+        """(states, entries)."""
+        return np.stack([np.broadcast_to(x, self.lanes) for x in entries], axis=-1)
+
+    def _product(self, A: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """A X. Each entry of A has the rounding errors of its products."""
+        if self.rounded is not None:
+            for entry in np.ndindex(A.shape[-2:]):
+                A[..., entry[0], entry[1]] = self.rounded(self.instruction, A[..., entry[0], entry[1]].copy())
+                self.instruction += 1
+        product: np.ndarray = A @ X
+        return product
+
+    def _changes(self, part: Any) -> np.ndarray:
+        """(states, 2 nv, 3 nv)."""
+        n, columns = self.n, []
+        for c in range(3 * n):
+            unit = [float(c == k) for k in range(2 * n)]
+            changes = {
+                f"da{k}": list(np.moveaxis(x[..., c], -1, 0)) for k, x in enumerate(self.acceleration_changes, 1)
+            }
+            dq, dv = self._call(part, {**self.values, **changes, "dq": unit[:n], "dv": unit[n:]})
+            columns.append(self._array([*dq, *dv]))
+        return np.stack(columns, axis=-1)
 
 
 def inner_of(signature: Signature) -> Signature | None:
@@ -222,6 +246,7 @@ def inner_of(signature: Signature) -> Signature | None:
 
 def has_stages(signature: Signature, *, as_loops: bool) -> bool:
     """Whether a kernel is made in stages. as_loops: whether its parts are loops; if not, one stage is not enough."""
+    # Straight-line code with one stage is one graph, which shares expressions between state and inner function.
     return inner_of(signature) is not None and (as_loops or _STAGED[signature.function].calls > 1)
 
 
@@ -232,19 +257,19 @@ def staged(signature: Signature, tree: Tree, trace: Callable[[Signature], Any]) 
     calls = range(1, stages.calls + 1)
     accelerations = tuple(_acceleration(signature, k) for k in calls)
     inputs, state = (*signature.inputs, *accelerations), signature.outputs[:2]
-    changing = tuple(replace(accelerations[0], name=name, kind="velocity") for name in ("dq", "dv"))
-    moved = (*inputs, *changing, *(replace(a, name=f"d{a.name}") for a in accelerations))
+    state_changes = tuple(replace(accelerations[0], name=name, kind="velocity") for name in ("dq", "dv"))
+    inputs_and_changes = (*inputs, *state_changes, *(replace(a, name=f"d{a.name}") for a in accelerations))
 
     def parts(function: str, inputs: tuple[Operand, ...], state: tuple[Operand, ...], stages: Sequence[int]) -> Any:
         outputs = [tuple(replace(operand, name=f"{operand.name}{k}") for operand in state) for k in stages]
-        of = replace(signature, inputs=inputs)
-        return tuple(trace(replace(of, function=function, outputs=each)) for each in (*outputs, state))
+        base = replace(signature, inputs=inputs)
+        return tuple(trace(replace(base, function=function, outputs=operands)) for operands in (*outputs, state))
 
     return Staged(
         signature,
         trace(inner),
         parts(stages.states, inputs, state, calls),
-        parts(stages.changes, moved, changing, calls[1:]) if stages.changes else (),
+        parts(stages.changes, inputs_and_changes, state_changes, calls[1:]) if stages.changes else (),
         tuple(tree.in_v[i] for i in tree.independent_bodies),
         _trees(tree),
     )
@@ -253,17 +278,17 @@ def staged(signature: Signature, tree: Tree, trace: Callable[[Signature], Any]) 
 def _trees(tree: Tree) -> tuple[slice, ...]:
     """Returns ranges of v, each with all joints on a body on the ground, and with those that follow them."""
     ranges: dict[int, list[int]] = {}
-    for i, of in enumerate(tree.in_v):
-        if of.stop > of.start:
-            known = ranges.setdefault(tree.ancestors(i)[-1], [of.start, of.stop])
-            known[:] = min(known[0], of.start), max(known[1], of.stop)
-    found: list[list[int]] = []
+    for i, entries in enumerate(tree.in_v):
+        if entries.stop > entries.start:
+            whole = ranges.setdefault(tree.ancestors(i)[-1], [entries.start, entries.stop])
+            whole[:] = min(whole[0], entries.start), max(whole[1], entries.stop)
+    merged: list[list[int]] = []
     for start, stop in sorted(ranges.values()):
-        if found and start < found[-1][1]:
-            found[-1][1] = max(found[-1][1], stop)
+        if merged and start < merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], stop)
         else:
-            found.append([start, stop])
-    return tuple(slice(*of) for of in found)
+            merged.append([start, stop])
+    return tuple(slice(*bounds) for bounds in merged)
 
 
 def _acceleration(signature: Signature, k: int) -> Operand:

@@ -52,9 +52,9 @@ the limit becomes free.
 
 def folder() -> Path | None:
     """Returns the folder of the store; None if the store is switched off."""
-    chosen = os.environ.get("DYN_SERVICE_CACHE")
-    if chosen is not None:
-        return Path(chosen) if chosen else None
+    path = os.environ.get("DYN_SERVICE_CACHE")
+    if path is not None:
+        return Path(path) if path else None
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "dyn_service"
 
@@ -65,14 +65,14 @@ def limit() -> int:
     Raises:
         InvalidArgumentError: `DYN_SERVICE_CACHE_BYTES` is not a whole number.
     """
-    chosen = os.environ.get("DYN_SERVICE_CACHE_BYTES")
-    if chosen is None:
+    size = os.environ.get("DYN_SERVICE_CACHE_BYTES")
+    if size is None:
         return MAX_BYTES
-    if not (chosen.isascii() and chosen.isdecimal()):
+    if not (size.isascii() and size.isdecimal()):
         raise InvalidArgumentError(
-            f"DYN_SERVICE_CACHE_BYTES must be a whole number of bytes, found {chosen!r}", path="DYN_SERVICE_CACHE_BYTES"
+            f"DYN_SERVICE_CACHE_BYTES must be a whole number of bytes, found {size!r}", path="DYN_SERVICE_CACHE_BYTES"
         )
-    return int(chosen)
+    return int(size)
 
 
 def key(*parts: str) -> str:
@@ -104,6 +104,7 @@ def load(name: str) -> bytes | None:
         os.close(descriptor)
         return None
     with os.fdopen(descriptor, "rb") as file:
+        # The open file is checked, not the path, which could be replaced between check and reading.
         _refuse_unsafe(path, status)
         content = file.read()
     digest, code = content[:32], content[32:]
@@ -111,6 +112,7 @@ def load(name: str) -> bytes | None:
         _LOG.warning("kernel file %s is damaged or of another kernel; it is compiled again", path)
         return None
     with contextlib.suppress(OSError):
+        # The least recently used files are deleted first, and access times are often off.
         os.utime(path)
     return code
 
@@ -122,9 +124,9 @@ def save(name: str, code: bytes) -> None:
         PermissionDeniedError: The folder belongs to another user, or others can write it.
         InvalidArgumentError: `DYN_SERVICE_CACHE_BYTES` is not a whole number.
     """
-    place, most = folder(), limit()
+    place, max_bytes = folder(), limit()
     size = _on_disk(len(code) + 32)
-    if place is None or size > most:
+    if place is None or size > max_bytes:
         return
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -133,11 +135,12 @@ def save(name: str, code: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(_digest(name, code) + code)
+            # A rename is atomic: another process reads the whole file or none.
             os.replace(temporary, place / name)
         except OSError:
             os.unlink(temporary)
             raise
-        _make_room(place, most, size)
+        _make_room(place, max_bytes, size)
     except OSError as error:
         if isinstance(error, PermissionDeniedError):
             raise
@@ -152,16 +155,16 @@ def _digest(name: str, code: bytes) -> bytes:
 _OURS = re.compile(r"[0-9a-f]{40}|\.new-.*")
 """Names of files that this store writes."""
 
-_written: dict[Path, int] = {}
+_bytes_written: dict[Path, int] = {}
 """By folder, bytes that this process has written since it last scanned the folder for its size."""
 
 
-def _make_room(place: Path, most: int, size: int) -> None:
-    since = _written.get(place)
-    if since is not None and since + size <= most // (4 * _ROOM):
-        _written[place] = since + size
+def _make_room(place: Path, max_bytes: int, size: int) -> None:
+    written_bytes = _bytes_written.get(place)
+    if written_bytes is not None and written_bytes + size <= max_bytes // (4 * _ROOM):
+        _bytes_written[place] = written_bytes + size
         return
-    _written[place] = 0
+    _bytes_written[place] = 0
     files = []
     for entry in os.scandir(place):
         if not _OURS.fullmatch(entry.name):  # the folder may contain other files of the user
@@ -170,15 +173,15 @@ def _make_room(place: Path, most: int, size: int) -> None:
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
                 files.append((status.st_mtime, entry.path, _on_disk(status.st_size)))
-    taken = sum(each for _, _, each in files)
-    if taken <= most - most // (4 * _ROOM):  # all that may be written until the next scan still fits
+    total = sum(size for _, _, size in files)
+    if total <= max_bytes - max_bytes // (4 * _ROOM):  # all that may be written until the next scan still fits
         return
-    for _, path, each in sorted(files):
-        if taken <= most - most // _ROOM:
+    for _, path, file_size in sorted(files):
+        if total <= max_bytes - max_bytes // _ROOM:
             break
         with contextlib.suppress(OSError):
             os.unlink(path)
-            taken -= each
+            total -= file_size
 
 
 def _on_disk(size: int) -> int:
@@ -218,16 +221,16 @@ _HAS_DOCSTRING = 0x4000000
 def provenance(*modules: str) -> str:
     """Returns a hexadecimal digest of modules of this package, such as `kernels.lower`, and of all that they import."""
     pending = [f"{_PACKAGE}.{module}" for module in modules]
-    known: dict[str, bytes] = {}
+    digests: dict[str, bytes] = {}
     while pending:
         name = pending.pop()
-        if name not in known:
-            known[name], imports = _module(name)
+        if name not in digests:
+            digests[name], imports = _module(name)
             pending += imports
     digest = hashlib.sha256(sys.implementation.cache_tag.encode())
     for library in _LIBRARIES:
         digest.update(f"{library} {version(library)}".encode())
-    for name, code in sorted(known.items()):
+    for name, code in sorted(digests.items()):
         digest.update(name.encode() + code)
     return digest.hexdigest()
 
@@ -240,11 +243,11 @@ def _module(name: str) -> tuple[bytes, tuple[str, ...]]:
     if code is None:
         raise ImportError(f"there is no source of {name}")
     digest, names = digest_of(code)
-    shaping = [found for found in names if found.startswith(f"{_PACKAGE}.") and found.split(".")[1] in _SHAPING]
-    imports = [found for found in shaping if found.count(".") > 1]
-    for package in (found for found in shaping if _place(found).is_dir()):
+    shaping = [module for module in names if module.startswith(f"{_PACKAGE}.") and module.split(".")[1] in _SHAPING]
+    imports = [module for module in shaping if module.count(".") > 1]
+    for package in (module for module in shaping if _place(module).is_dir()):
         # `from dyn_service.kernels import store`: a name is a module or a package if it has a file.
-        imports += [f"{package}.{found}" for found in names & _modules(package)]
+        imports += [f"{package}.{submodule}" for submodule in names & _modules(package)]
     return digest, tuple(imports)
 
 
@@ -258,7 +261,7 @@ def _modules(package: str) -> frozenset[str]:
     """Returns the names of the modules and packages in a package."""
     place = _place(package)
     return frozenset(
-        {each.stem for each in place.glob("*.py")} | {each.parent.name for each in place.glob("*/__init__.py")}
+        {path.stem for path in place.glob("*.py")} | {path.parent.name for path in place.glob("*/__init__.py")}
     )
 
 
@@ -275,9 +278,9 @@ def _add(digest: hashlib._Hash, names: set[str], code: CodeType) -> None:
     names.update(code.co_names)
     doc = _docstring(code)
     digest.update(code.co_code + code.co_exceptiontable)
-    called = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _STARS)
+    parameters = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _STARS)
     names_used = (code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    digest.update(repr((*called, *names_used)).encode())
+    digest.update(repr((*parameters, *names_used)).encode())
     for k, constant in enumerate(code.co_consts):
         if isinstance(constant, CodeType):
             _add(digest, names, constant)
@@ -288,6 +291,7 @@ def _add(digest: hashlib._Hash, names: set[str], code: CodeType) -> None:
 def _text(constant: object) -> str:
     """Returns a constant as text, with sets sorted."""
     if isinstance(constant, frozenset):
+        # The order of a set of strings differs between processes.
         return "{" + ",".join(sorted(map(_text, constant))) + "}"
     return f"{type(constant).__name__} {constant!r}"
 
@@ -296,11 +300,11 @@ def _docstring(code: CodeType) -> int | None:
     """Returns the index of the constant that is only the docstring, or None: equal constants share an index."""
     if "__doc__" in code.co_names:  # the body of a module or class loads it, to store it
         loads = _constants_loaded(code)
-        before = None
+        constant = None
         for step in dis.get_instructions(code):
             if step.opname == "STORE_NAME" and step.argval == "__doc__":
-                return before if loads.count(before) == 1 else None
-            before = step.arg if step.opname == "LOAD_CONST" else None
+                return constant if loads.count(constant) == 1 else None
+            constant = step.arg if step.opname == "LOAD_CONST" else None
     if code.co_name.startswith("<") or not code.co_consts or not isinstance(code.co_consts[0], str):
         return None
     has = code.co_flags & (_HAS_DOCSTRING if sys.version_info >= (3, 13) else inspect.CO_OPTIMIZED)
@@ -309,12 +313,12 @@ def _docstring(code: CodeType) -> int | None:
 
 def _constants_loaded(code: CodeType) -> list[int | None]:
     """Returns the index of the constant read by each instruction that reads one."""
-    found: list[int | None] = []
+    indices: list[int | None] = []
     extended = 0
     for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         extended = extended << 8 | argument
         if operation in _READS_CONSTANT:
-            found.append(extended)
+            indices.append(extended)
         if operation != dis.EXTENDED_ARG:
             extended = 0
-    return found
+    return indices

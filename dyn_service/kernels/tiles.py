@@ -38,7 +38,8 @@ _LOADING = threading.Lock()
 
 def code() -> dict[str, Callable[..., None]]:
     """Returns the compiled functions; the first call compiles them or loads them from the store of kernels."""
-    with _LOADING:  # code that another thread loads as well would be freed
+    # Of two threads that load the code, the code of the first would be freed while it runs.
+    with _LOADING:
         return _loaded()[0]
 
 
@@ -53,7 +54,7 @@ def _loaded() -> tuple[dict[str, Callable[..., None]], LoadedCode]:
         "points": (pointer, number, number, number, pointer, pointer, pointer, pointer),
         "count": (pointer, number, number, number, pointer, pointer, pointer),
     }
-    return {name: ctypes.CFUNCTYPE(None, *of)(loaded.address(name)) for name, of in arguments.items()}, loaded
+    return {name: ctypes.CFUNCTYPE(None, *types)(loaded.address(name)) for name, types in arguments.items()}, loaded
 
 
 def _aligned(x: Any) -> Any:
@@ -116,9 +117,9 @@ class Points:
 
     def __call__(self, first: int, bits: int, out: Array) -> None:
         """Sets `out`, (rows, entries), from row `first` of the table on; rows: a multiple of `LANES`."""
-        table, *others = self.addresses
+        table, *points_arguments = self.addresses
         table += 4 * self.entries * first
-        code()["points"](table, len(out) // LANES, self.entries, bits, *others, out.ctypes.data)
+        code()["points"](table, len(out) // LANES, self.entries, bits, *points_arguments, out.ctypes.data)
 
 
 class Sweep:
@@ -127,26 +128,26 @@ class Sweep:
     Args:
         loop: The loop of the kernel.
         signature: Its operands.
-        drawn: By the index of an input, its points.
+        points: By the index of an input, its points.
     """
 
-    def __init__(self, loop: Loop, signature: Signature, drawn: Mapping[int, Points]) -> None:
+    def __init__(self, loop: Loop, signature: Signature, points: Mapping[int, Points]) -> None:
         operands = (*signature.inputs, *signature.outputs)
         self._arrays = dict[int, Any]()
-        for k in (*drawn, len(operands) - 1):
+        for k in (*points, len(operands) - 1):
             self._arrays[k] = _aligned(np.zeros((STEP, operands[k].size)))
         count, entries = len(operands), operands[-1].size
         self._args, self._advance, self._bases = np.zeros((3, count), np.int64)
-        cores = [8 * math.prod(of.shape[k + 1 :]) for of in operands for k in range(len(of.shape))]
+        cores = [8 * math.prod(operand.shape[k + 1 :]) for operand in operands for k in range(len(operand.shape))]
         self._dims, self._steps = np.zeros(1, np.int64), np.array([0] * count + cores)
         for k, x in self._arrays.items():
             self._bases[k], self._steps[k] = x.ctypes.data, x.strides[0]
-        draws = [[*of.addresses, int(self._bases[k]), of.entries] for k, of in drawn.items()]
-        self._draws = np.array(draws, np.int64).reshape(-1, 6)
+        point_rows = [[*point_set.addresses, int(self._bases[k]), point_set.entries] for k, point_set in points.items()]
+        self._draws = np.array(point_rows, np.int64).reshape(-1, 6)
         self._lanes, self._first = _aligned(_start(entries)), _start(entries)
         tables = (self._args, self._advance, self._bases, self._dims, self._steps, self._arrays[count - 1], self._lanes)
-        plan = [loop.address, ctypes.addressof(loop.plan), count, len(drawn), entries, self._draws.ctypes.data]
-        self._plan, self._owner = np.array([*plan, *(x.ctypes.data for x in tables)]), (loop, drawn)
+        plan = [loop.address, ctypes.addressof(loop.plan), count, len(points), entries, self._draws.ctypes.data]
+        self._plan, self._owner = np.array([*plan, *(x.ctypes.data for x in tables)]), (loop, points)
         self._run, self._combine, self._entries = code()["sweep"], code()["combine"], entries
         self._pointers = self._plan.ctypes.data, self._lanes.ctypes.data
 
@@ -192,28 +193,29 @@ def _function(module: ir.Module, name: str, *takes: Any) -> tuple[ir.IRBuilder, 
 
 def _emit_reduce(module: ir.Module) -> ir.Function:
     """reduce(x, blocks, entries, lanes, base): adds rows to lanes (7, LANES, entries); base: blocks before them."""
+    # The same order of sums on every processor: eight lanes whatever the width of its registers.
     vector = ir.VectorType(DOUBLE, LANES)
     b, (x, blocks, entries, lanes, base) = _function(module, "reduce", POINTER, I64, I64, POINTER, I64)
     magnitude = ir.Function(module, ir.FunctionType(vector, [vector]), f"llvm.fabs.v{LANES}f64")
     row = b.mul(entries, integer(8 * LANES))
-    kept = [b.alloca(vector) for _ in range(7)]  # in registers
+    accumulators = [b.alloca(vector) for _ in range(7)]  # in registers
     with loop_over(b, row, step=8 * LANES) as byte:
         places = [at(b, lanes, b.add(b.mul(row, integer(number)), byte)) for number in range(7)]
-        for place, of in zip(places, kept, strict=True):
-            b.store(b.load(place, align=8, typ=vector), of)
+        for place, accumulator in zip(places, accumulators, strict=True):
+            b.store(b.load(place, align=8, typ=vector), accumulator)
         with loop_over(b, blocks) as block:
             value = b.load(at(b, x, b.add(b.mul(block, row), byte)), align=8, typ=vector)
             number = splat(b, b.sitofp(b.add(base, block), DOUBLE), vector)
-            for end, of in enumerate(kept[:2]):
-                better = b.fcmp_ordered("<>"[end], value, b.load(of, typ=vector))
-                b.store(b.select(better, value, b.load(of, typ=vector)), of)
-                b.store(b.select(better, number, b.load(kept[5 + end], typ=vector)), kept[5 + end])
+            for end, accumulator in enumerate(accumulators[:2]):
+                better = b.fcmp_ordered("<>"[end], value, b.load(accumulator, typ=vector))
+                b.store(b.select(better, value, b.load(accumulator, typ=vector)), accumulator)
+                b.store(b.select(better, number, b.load(accumulators[5 + end], typ=vector)), accumulators[5 + end])
             square = b.fmul(value, value)
             cube = b.call(magnitude, [b.fmul(square, value)])
-            for of, term in zip(kept[2:5], (value, square, cube), strict=True):
-                b.store(b.fadd(b.load(of, typ=vector), term), of)
-        for place, of in zip(places, kept, strict=True):
-            b.store(b.load(of, typ=vector), place, align=8)
+            for accumulator, term in zip(accumulators[2:5], (value, square, cube), strict=True):
+                b.store(b.fadd(b.load(accumulator, typ=vector), term), accumulator)
+        for place, accumulator in zip(places, accumulators, strict=True):
+            b.store(b.load(accumulator, typ=vector), place, align=8)
     b.ret_void()
     return b.function
 
@@ -236,11 +238,11 @@ def _emit_combine(module: ir.Module) -> None:
     with loop_over(b, count, start=entries) as k:
         first = b.urem(k, entries)
         for end in range(2):
-            new, old, state, before = value(end, k), value(end, first), value(5 + end, k), value(5 + end, first)
-            same = b.and_(b.fcmp_ordered("==", new, old), b.fcmp_ordered("<", state, before))
+            new, old, state, old_state = value(end, k), value(end, first), value(5 + end, k), value(5 + end, first)
+            same = b.and_(b.fcmp_ordered("==", new, old), b.fcmp_ordered("<", state, old_state))
             better = b.or_(b.fcmp_ordered("<>"[end], new, old), same)
             b.store(b.select(better, new, old), place(end, first))
-            b.store(b.select(better, state, before), place(5 + end, first))
+            b.store(b.select(better, state, old_state), place(5 + end, first))
         for number in (2, 3, 4):
             b.store(b.fadd(value(number, first), value(number, k)), place(number, first))
     b.ret_void()
@@ -250,7 +252,7 @@ def _emit_sweep(module: ir.Module, reduce: ir.Function, draw: ir.Function) -> No
     """sweep(states, index, plan): see `Sweep`; index is a multiple of STEP."""
     b, (states, index, plan) = _function(module, "sweep", I64, I64, POINTER)
     loop = word(b, plan, 0, ir.FunctionType(ir.VoidType(), [POINTER] * 4).as_pointer())
-    operands, drawn, entries = (word(b, plan, k) for k in (2, 3, 4))
+    operands, point_sets, entries = (word(b, plan, k) for k in (2, 3, 4))
     of_loop, draws, args, advance, bases, dims, steps, x, lanes = (
         word(b, plan, k, POINTER) for k in (1, *range(5, 13))
     )
@@ -261,7 +263,7 @@ def _emit_sweep(module: ir.Module, reduce: ir.Function, draw: ir.Function) -> No
         point = b.add(index, first)
         tile, row = (b.and_(point, integer(mask)) for mask in (-TILE, TILE - 1))
         gray = b.xor(tile, b.lshr(tile, integer(1)))
-        with loop_over(b, drawn) as k:
+        with loop_over(b, point_sets) as k:
             words = at(b, draws, b.mul(k, integer(48)))
             width = word(b, words, 5)
             table = at(b, word(b, words, 0, POINTER), b.mul(b.mul(row, width), integer(4)))
@@ -293,8 +295,8 @@ def _emit_points(module: ir.Module) -> ir.Function:
 
         b.store(integers_at(directions, integer(32)), high)
         with loop_over(b, integer(32)) as bit:
-            chosen = b.trunc(b.sub(integer(0), b.and_(b.lshr(bits, bit), integer(1))), I32)
-            term = b.and_(integers_at(directions, bit), splat(b, chosen, integers))
+            mask = b.trunc(b.sub(integer(0), b.and_(b.lshr(bits, bit), integer(1))), I32)
+            term = b.and_(integers_at(directions, bit), splat(b, mask, integers))
             b.store(b.xor(b.load(high, typ=integers), term), high)
         with loop_over(b, blocks) as block:
             value = b.uitofp(b.xor(integers_at(table, block), b.load(high, typ=integers)), vector)
@@ -309,15 +311,15 @@ def _emit_count(module: ir.Module) -> None:
     """count(x, states, entries, bins, first, scale, counts): see the function of this name."""
     takes = (POINTER, I64, I64, I64, POINTER, POINTER, POINTER)
     b, (x, states, entries, bins, first, scale, counts) = _function(module, "count", *takes)
-    last, below = b.sitofp(bins, DOUBLE), ir.Constant(DOUBLE, -1.0)
+    last, underflow = b.sitofp(bins, DOUBLE), ir.Constant(DOUBLE, -1.0)
     with loop_over(b, states) as state:
         row = at(b, x, b.mul(state, b.mul(entries, integer(8))))
         with loop_over(b, entries) as k:
             y = b.fmul(b.fsub(word(b, row, k, DOUBLE), word(b, first, k, DOUBLE)), word(b, scale, k, DOUBLE))
             y = b.select(b.fcmp_ordered("<", y, last), y, last)
-            y = b.select(b.fcmp_ordered(">", y, below), y, below)
-            inside = b.add(b.fptosi(y, I64), integer(1))
-            index = b.select(b.fcmp_ordered(">=", y, ir.Constant(DOUBLE, 0.0)), inside, integer(0))
+            y = b.select(b.fcmp_ordered(">", y, underflow), y, underflow)
+            bin_index = b.add(b.fptosi(y, I64), integer(1))
+            index = b.select(b.fcmp_ordered(">=", y, ir.Constant(DOUBLE, 0.0)), bin_index, integer(0))
             index = b.add(index, b.mul(k, b.add(bins, integer(2))))
             place = at(b, counts, b.mul(index, integer(8)))
             b.store(b.add(b.load(place, typ=I64), integer(1)), place)

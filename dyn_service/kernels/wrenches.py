@@ -1,10 +1,10 @@
 """Compiled conversion of external wrenches to the bodies of a kernel, for one or several states; see `kernels.direct`.
 
 The conversion has two parts. `wrenches` reads the objects into a table once for each call. `fill` computes the wrenches
-on bodies for a vector of states, in the buffer of the kernel's inputs (`kernels.loop`). Its operations and their order
-are those of `engine.wrenches`, so the result is the same to the last bit: torque and force are rotated from the axes of
-their frame to those of their link, with rotations from the kernel of `link_poses`; the torque is moved to the link's
-origin; both are moved to the body of the link.
+on bodies for a vector of states, in the buffer of the kernel's inputs (`kernels.loop`): torque and force are rotated
+from the axes of their frame to those of their link, with rotations from the kernel of `link_poses`; the torque is moved
+to the link's origin; both are moved to the body of the link. The order of these steps is that of `engine.wrenches`, and
+both use the products and sums of `kernels.row_rotation`, so the result is the same to the last bit.
 
 It accepts a `Wrench` itself, or a list or tuple of at most `MAX_WRENCHES`, whose vectors are arrays of 3 doubles or of
 3 for each state, or tuples or lists of 3 numbers of Python or NumPy. For all other arguments, for errors, and if the
@@ -25,6 +25,7 @@ from dyn_service.kernels.jit import host
 from dyn_service.kernels.llvm_ir import DOUBLE, I32, I64, POINTER, at, integer, loop_over, splat, vector_address
 from dyn_service.kernels.loop import FILL, FILL_NARROW, NARROW_LANES, Body, emit_gather
 from dyn_service.kernels.python_api import DATA, STRIDES, Writer, function, short
+from dyn_service.kernels.row_rotation import moved, rotated
 from dyn_service.kernels.signature import Signature
 
 _BODY, _TURNED, _ROTATION, _ORIGIN, PLACE_WORDS = 0, 1, 2, 11, 14
@@ -98,7 +99,7 @@ class WrenchConversion:
     def sizes(self, signature: Signature) -> list[int]:
         """Returns the bytes of memory that `fill` needs for W states and for `NARROW_LANES` states."""
         positions = next(operand.size for operand in signature.inputs if operand.kind == "position")
-        return [8 * of.lanes * (2 + of.results + of.workspace + positions) for of in self.bodies]
+        return [8 * body.lanes * (2 + body.results + body.workspace + positions) for body in self.bodies]
 
     def plan(self, signature: Signature) -> bytes:
         """Returns the plan for a kernel, packed, with addresses of `poses` and `links`: this object must stay alive."""
@@ -106,9 +107,9 @@ class WrenchConversion:
         wrenches = kinds.index("wrenches")
         position = kinds.index("position")
         words = [id(self.links), self.poses.places, sizes[position], sizes[wrenches]]
-        for of, lanes in zip(self.bodies, (self.poses.lanes, NARROW_LANES), strict=True):
-            numbers = (1, of.results, of.results + of.cleared, of.results + of.workspace)
-            words += [of.address, *(8 * of.lanes * n for n in numbers)]
+        for body, lanes in zip(self.bodies, (self.poses.lanes, NARROW_LANES), strict=True):
+            numbers = (1, body.results, body.results + body.cleared, body.results + body.workspace)
+            words += [body.address, *(8 * body.lanes * n for n in numbers)]
             words += [8 * lanes * sum(sizes[:k]) for k in (position, wrenches)]
         return struct.pack(f"={_PLACES}q", *words) + b"".join(place.words for place in self.places)
 
@@ -119,11 +120,11 @@ def emit_conversion(module: ir.Module, api_table: Any) -> Any:
     It sets the table and returns 1; it returns 0 if an object is not accepted. number: the number of states of the
     call, -1 for one state without an axis.
     """
-    named, vector = _Name(module, api_table).function, _Vector(module, api_table).function
+    name, vector = _Name(module, api_table).function, _Vector(module, api_table).function
     _Fill(module, api_table, FILL, host().lanes, _WIDE)
     if host().lanes > NARROW_LANES:
         _Fill(module, api_table, FILL_NARROW, NARROW_LANES, _NARROW)
-    return _Reading(module, api_table, named, vector).function
+    return _Reading(module, api_table, name, vector).function
 
 
 _REFUSED, _TAKEN = short(0), short(1)
@@ -136,17 +137,17 @@ class _Name(Writer):
         super().__init__(module, api_table, "name", function(I64, POINTER, POINTER))
         self.function.linkage = "internal"
         b, (text, links) = self.b, self.function.args
-        none = self.function.append_basic_block()
-        nothing = ir.Constant(POINTER, None)
+        not_text = self.function.append_basic_block()
+        null = ir.Constant(POINTER, None)
         result, overflow = b.alloca(I64), b.alloca(I32)
         b.store(integer(-2), result)
-        self.continue_if(self.is_a(text, "str"), otherwise=none)
+        self.continue_if(self.is_a(text, "str"), failure=not_text)
         number = self.call("PyDict_GetItem", links, text)
-        with b.if_then(b.icmp_unsigned("!=", number, nothing)):
+        with b.if_then(b.icmp_unsigned("!=", number, null)):
             b.store(b.shl(self.call("PyLong_AsLongLongAndOverflow", number, overflow), integer(1)), result)
-        of_world = b.icmp_signed("==", self.call("PyUnicode_Compare", text, self.known("world")), short(0))
+        of_world = b.icmp_signed("==", self.call("PyUnicode_Compare", text, self.object_address("world")), short(0))
         b.ret(b.or_(b.load(result, typ=I64), b.zext(of_world, I64)))
-        b.position_at_end(none)
+        b.position_at_end(not_text)
         b.ret(integer(-2))
 
 
@@ -170,7 +171,7 @@ class _Vector(Writer):
         self.put(self.words, _STRIDE, integer(8))
         for kind in ("tuple", "list"):
             with b.if_then(self.is_a(self.value, kind)):
-                self.take_items(kind, self.value, integer(3), self.numbers, otherwise=self.refused)
+                self.take_items(kind, self.value, integer(3), self.numbers, failure=self.refused)
                 b.ret(_TAKEN)
         b.branch(self.refused)
         b.position_at_end(self.refused)
@@ -178,7 +179,7 @@ class _Vector(Writer):
 
     def take_array(self, states: Any) -> None:
         b = self.b
-        lead = self.check_array(self.value, integer(1), lambda _: integer(3), states, otherwise=self.refused)
+        lead = self.check_array(self.value, integer(1), lambda _: integer(3), states, failure=self.refused)
         strides = self.field(self.value, STRIDES)
         self.put(self.words, _ADDRESS, self.field(self.value, DATA))
         self.put(self.words, _STEP, b.select(b.icmp_signed("==", lead, integer(0)), integer(0), self.word(strides, 0)))
@@ -193,33 +194,33 @@ def emit_for_each(writer: Writer, table: Any, name: str) -> None:
 
 
 class _Reading(Writer):
-    def __init__(self, module: ir.Module, api_table: Any, named: Any, vector: Any) -> None:
+    def __init__(self, module: ir.Module, api_table: Any, name: Any, vector: Any) -> None:
         super().__init__(module, api_table, "wrenches", function(I32, POINTER, POINTER, POINTER, I64))
         self.function.linkage = "internal"
         b = self.b
         self.plan, self.wrenches, self.table, self.total = self.function.args
-        self.named, self.vector = named, vector
+        self.name, self.vector = name, vector
         self.refused = self.function.append_basic_block()
         self.put(self.table, _PLAN, self.plan)
         for word in (_NUMBER, _NEEDS_POSES):
             self.put(self.table, word, integer(0))
-        one, listed = (self.is_a(self.wrenches, kind) for kind in ("Wrench", "list"))
-        known = b.or_(b.or_(one, listed), self.is_a(self.wrenches, "tuple"))
-        self.continue_if(known, otherwise=self.refused)
+        is_wrench, is_list = (self.is_a(self.wrenches, kind) for kind in ("Wrench", "list"))
+        is_accepted = b.or_(b.or_(is_wrench, is_list), self.is_a(self.wrenches, "tuple"))
+        self.continue_if(is_accepted, failure=self.refused)
         size, wrench = b.alloca(I64), b.alloca(POINTER)
-        with b.if_else(one) as (alone, several):
-            with alone:
+        with b.if_else(is_wrench) as (single, sequence):
+            with single:
                 b.store(integer(1), size)
                 b.store(self.wrenches, wrench)
-            with several, b.if_else(listed) as (in_list, in_tuple):
+            with sequence, b.if_else(is_list) as (in_list, in_tuple):
                 with in_list:
                     b.store(self.call("PyList_Size", self.wrenches), size)
                 with in_tuple:
                     b.store(self.call("PyTuple_Size", self.wrenches), size)
         count = b.load(size, typ=I64)
-        self.continue_if(b.icmp_signed("<=", count, integer(MAX_WRENCHES)), otherwise=self.refused)
+        self.continue_if(b.icmp_signed("<=", count, integer(MAX_WRENCHES)), failure=self.refused)
         with loop_over(b, count) as k:
-            with b.if_then(b.not_(one)), b.if_else(listed) as (in_list, in_tuple):
+            with b.if_then(b.not_(is_wrench)), b.if_else(is_list) as (in_list, in_tuple):
                 with in_list:
                     b.store(self.call("PyList_GetItem", self.wrenches, k), wrench)
                 with in_tuple:
@@ -232,15 +233,15 @@ class _Reading(Writer):
     def push(self, wrench: Any) -> None:
         """Adds a wrench to the table, unless its link does not move."""
         b = self.b
-        self.continue_if(self.is_a(wrench, "Wrench"), otherwise=self.refused)
+        self.continue_if(self.is_a(wrench, "Wrench"), failure=self.refused)
         names = self.word(self.plan, _LINKS, POINTER)
-        link, frame = (b.call(self.named, (self.part(wrench, name), names)) for name in ("link", "frame"))
+        link, frame = (b.call(self.name, (self.part(wrench, name), names)) for name in ("link", "frame"))
         of_world = b.trunc(frame, ir.IntType(1))
         link, frame = b.ashr(link, integer(1)), b.ashr(frame, integer(1))
-        self.continue_if(b.icmp_signed(">=", link, integer(0)), otherwise=self.refused)
+        self.continue_if(b.icmp_signed(">=", link, integer(0)), failure=self.refused)
         other_frame = b.icmp_signed("!=", frame, link)
-        known = b.or_(of_world, b.icmp_signed(">=", frame, integer(0)))
-        self.continue_if(b.or_(b.not_(other_frame), known), otherwise=self.refused)
+        has_frame = b.or_(of_world, b.icmp_signed(">=", frame, integer(0)))
+        self.continue_if(b.or_(b.not_(other_frame), has_frame), failure=self.refused)
         frame = b.select(other_frame, b.select(of_world, integer(_OF_WORLD), frame), integer(_OF_LINK))
         number = self.word(self.table, _NUMBER)
         entry = self.word_at(self.table, b.add(integer(_FIRST), b.mul(number, integer(WRENCH_WORDS))))
@@ -250,16 +251,16 @@ class _Reading(Writer):
         for k, part in enumerate(("torque", "force", "point")):
             words = self.word_at(entry, _VECTORS + k * _VECTOR_WORDS)
             accepted = b.call(self.vector, (self.part(wrench, part), words, self.total))
-            self.continue_if(b.icmp_signed("!=", accepted, short(0)), otherwise=self.refused)
+            self.continue_if(b.icmp_signed("!=", accepted, short(0)), failure=self.refused)
         with b.if_then(b.icmp_signed(">=", self.word(place, _BODY), integer(0))):
             self.put(self.table, _NUMBER, b.add(number, integer(1)))
             self.put(self.table, _NEEDS_POSES, b.or_(self.word(self.table, _NEEDS_POSES), b.zext(other_frame, I64)))
 
 
 class _Fill(Writer):
-    """fill(in, table, memory, first, states) for vectors of some lanes. own: their first word of the plan."""
+    """fill(in, table, memory, first, states) for vectors of some lanes. first_word: theirs in the plan."""
 
-    def __init__(self, module: ir.Module, api_table: Any, name: str, lanes: int, own: int) -> None:
+    def __init__(self, module: ir.Module, api_table: Any, name: str, lanes: int, first_word: int) -> None:
         super().__init__(module, api_table, name, function(ir.VoidType(), *[POINTER] * 3, I64, I64))
         b, (source, self.table, memory, self.first, self.left) = self.b, self.function.args
         self.lanes = ir.VectorType(DOUBLE, lanes)
@@ -268,7 +269,7 @@ class _Fill(Writer):
         self.gather = emit_gather(module, self.lanes)
         self.plan = self.word(self.table, _PLAN, POINTER)
         body, self.vector, results, cleared, size, position, wrench = (
-            self.word(self.plan, own + word) for word in range(_OWN_WORDS)
+            self.word(self.plan, first_word + word) for word in range(_OWN_WORDS)
         )
         begin = b.add(b.ptrtoint(memory, I64), b.sub(self.vector, integer(1)))
         memory = b.inttoptr(b.and_(begin, b.neg(self.vector)), POINTER)  # aligned for the vectors of the poses
@@ -276,9 +277,9 @@ class _Fill(Writer):
         with b.if_then(b.icmp_signed("!=", self.word(self.table, _NEEDS_POSES), integer(0))):
             with b.if_then(b.icmp_signed("==", self.first, integer(0))):
                 self.clear(memory, b.add(cleared, self.vector))
-            given = self.repeated(at(b, source, position), at(b, self.poses, size))
+            positions = self.repeated(at(b, source, position), at(b, self.poses, size))
             body = b.inttoptr(body, function(ir.VoidType(), *[POINTER] * 3).as_pointer())
-            b.call(body, [given, self.poses, at(b, self.poses, results)])
+            b.call(body, [positions, self.poses, at(b, self.poses, results)])
         self.bodies = at(b, source, wrench)
         self.clear(self.bodies, b.mul(self.word(self.plan, _ENTRIES), integer(8 * self.lanes.count)))
         with loop_over(b, self.word(self.table, _NUMBER)) as n:
@@ -287,13 +288,13 @@ class _Fill(Writer):
 
     def repeated(self, positions: Any, memory: Any) -> Any:
         """Returns the address of the positions in vectors of the poses, whose further lanes repeat the first ones."""
-        b, own = self.b, 8 * self.lanes.count
-        is_own = b.icmp_signed("==", self.vector, integer(own))
-        with b.if_then(b.not_(is_own)), loop_over(b, self.word(self.plan, _POSITIONS)) as entry:
-            cell = b.load(vector_address(b, positions, self.lanes, entry), align=own, typ=self.lanes)
-            with loop_over(b, self.vector, step=own) as offset:
-                b.store(cell, at(b, memory, b.add(b.mul(entry, self.vector), offset)), align=own)
-        return b.select(is_own, positions, memory)
+        b, width = self.b, 8 * self.lanes.count
+        is_wide = b.icmp_signed("==", self.vector, integer(width))
+        with b.if_then(b.not_(is_wide)), loop_over(b, self.word(self.plan, _POSITIONS)) as entry:
+            cell = b.load(vector_address(b, positions, self.lanes, entry), align=width, typ=self.lanes)
+            with loop_over(b, self.vector, step=width) as offset:
+                b.store(cell, at(b, memory, b.add(b.mul(entry, self.vector), offset)), align=width)
+        return b.select(is_wide, positions, memory)
 
     def clear(self, cells: Any, size: Any) -> None:
         zero = ir.Constant(self.lanes, [0.0] * self.lanes.count)
@@ -302,6 +303,7 @@ class _Fill(Writer):
 
     def add(self, entry: Any) -> None:
         """Adds a wrench to its body."""
+        # The steps of `engine.wrenches`, in the same order, which has the reason why they exist twice.
         b, (torque, force, point) = self.b, self.parts
         for k, part in enumerate(self.parts):
             words = self.word_at(entry, _VECTORS + k * _VECTOR_WORDS)
@@ -313,29 +315,29 @@ class _Fill(Writer):
             with b.if_then(b.icmp_signed("!=", frame, integer(_OF_WORLD))):
                 self.turn(self.rotation(frame), torque, force)
             self.turn([*zip(*self.rotation(self.word(entry, _LINK)), strict=True)], torque, force)
-        self.add_cross(torque, self.three(point), force)
+        self.move(torque, self.three(point), force)
         with b.if_then(b.icmp_signed("!=", self.word(place, _TURNED), integer(0))):
             numbers = [splat(b, self.word(place, k, DOUBLE), self.lanes) for k in range(_ROTATION, PLACE_WORDS)]
             self.turn([numbers[k : k + 3] for k in (0, 3, 6)], force, torque)
-            self.add_cross(torque, numbers[9:], force)
+            self.move(torque, numbers[9:], force)
         cells = vector_address(b, self.bodies, self.lanes, b.mul(self.word(place, _BODY), integer(6)))
         for k, part in enumerate((torque, force)):
-            own = at(b, cells, integer(24 * k * self.lanes.count))
-            self.set(own, [b.fadd(x, y) for x, y in zip(self.three(own), self.three(part), strict=True)])
+            total = at(b, cells, integer(24 * k * self.lanes.count))
+            self.set(total, [b.fadd(x, y) for x, y in zip(self.three(total), self.three(part), strict=True)])
 
     def rotation(self, link: Any) -> list[list[Any]]:
         """Returns R_WL by rows."""
         b, places = self.b, self.word(self.plan, _PLACES_OF_POSES, POINTER)
-        first, found = b.mul(link, integer(9)), []
+        first, entries = b.mul(link, integer(9)), []
         for k in range(9):
             entry = b.add(first, integer(k))
             b.store(entry, self.place)
             with b.if_then(b.icmp_unsigned("!=", places, ir.Constant(POINTER, None))):
-                known = b.load(at(b, places, b.mul(entry, integer(4))), align=4, typ=I32)
-                b.store(b.sext(known, I64), self.place)
+                place = b.load(at(b, places, b.mul(entry, integer(4))), align=4, typ=I32)
+                b.store(b.sext(place, I64), self.place)
             cell = at(b, self.poses, b.mul(b.load(self.place, typ=I64), self.vector))
-            found.append(b.load(cell, align=8 * self.lanes.count, typ=self.lanes))
-        return [found[k : k + 3] for k in (0, 3, 6)]
+            entries.append(b.load(cell, align=8 * self.lanes.count, typ=self.lanes))
+        return [entries[k : k + 3] for k in (0, 3, 6)]
 
     def three(self, part: Any) -> list[Any]:
         size = 8 * self.lanes.count
@@ -347,15 +349,10 @@ class _Fill(Writer):
             self.b.store(value, at(self.b, part, integer(size * k)), align=size)
 
     def turn(self, R: Sequence[Sequence[Any]], *parts: Any) -> None:
-        """Replaces each x by R x, as `engine.wrenches.turn`."""
-        b = self.b
+        """Replaces each x by R x."""
         for part in parts:
-            x = self.three(part)
-            products = [[b.fmul(r, y) for r, y in zip(row, x, strict=True)] for row in R]
-            self.set(part, [b.fadd(b.fadd(first, second), third) for first, second, third in products])
+            self.set(part, rotated(self.b, R, self.three(part)))
 
-    def add_cross(self, torque: Any, p: Sequence[Any], force: Any) -> None:
-        """Adds p x force, as `numpy.cross` computes it."""
-        b, f, known = self.b, self.three(force), self.three(torque)
-        crossed = [b.fsub(b.fmul(p[j], f[k]), b.fmul(p[k], f[j])) for j, k in ((1, 2), (2, 0), (0, 1))]
-        self.set(torque, [b.fadd(x, y) for x, y in zip(known, crossed, strict=True)])
+    def move(self, torque: Any, p: Sequence[Any], force: Any) -> None:
+        """Adds p x force to the torque."""
+        self.set(torque, moved(self.b, self.three(torque), p, self.three(force)))

@@ -23,10 +23,34 @@ trajectory_msgs     joint trajectories
 """
 
 from dyn_service.messages.codec import MAX_BYTES, all_types, by_type, decode, encode, from_builtins
-from dyn_service.messages.fields import Message, definition, fields_of, ros_type, schema
+from dyn_service.messages.fields import (
+    Byte,
+    Float32,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Message,
+    UInt8,
+    UInt16,
+    UInt32,
+    definition,
+    fields_of,
+    ros_type,
+    schema,
+)
 
 __all__ = [
     "MAX_BYTES",
+    "Byte",
+    "Float32",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "UInt8",
+    "UInt16",
+    "UInt32",
     "Message",
     "all_types",
     "by_type",

@@ -42,8 +42,8 @@ class _Span(Message, frozen=True):
         if not math.isfinite(seconds):
             raise InvalidArgumentError(f"a {cls.__name__} must be a finite number of seconds, found {seconds}")
         # Exactly, by the ratio: the product seconds * 1e9 is rounded once more.
-        above, below = float(seconds).as_integer_ratio()
-        return cls.from_nanoseconds((2 * above * NANOSECONDS + below) // (2 * below))
+        numerator, denominator = float(seconds).as_integer_ratio()
+        return cls.from_nanoseconds((2 * numerator * NANOSECONDS + denominator) // (2 * denominator))
 
     def nanoseconds(self) -> int:
         """The time in nanoseconds."""

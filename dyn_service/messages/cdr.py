@@ -17,6 +17,7 @@ from dyn_service.messages import Message, fields_of, ros_type, schema
 
 M = TypeVar("M", bound=Message)
 
+# Empty, not that of a ROS distribution: each type comes from our definition, which a test compares with two of them.
 _STORE = get_typestore(Stores.EMPTY)
 
 
@@ -24,21 +25,22 @@ def to_cdr(message: Message) -> bytes:
     """The message as CDR, little endian, with its encapsulation header.
 
     Raises:
-        InvalidArgumentError: A value in it has no place in its field.
+        InvalidArgumentError: A value does not fit its field.
     """
     kind = type(message)
     name = _registered(kind)
     try:
         return bytes(_STORE.serialize_cdr(_with_arrays(kind)(message), name, little_endian=True))
+    # rosbags checks no values: NumPy, struct and its own assertions raise what they find.
     except (TypeError, ValueError, AttributeError, OverflowError, AssertionError, struct.error, SerdeError):
         raise InvalidArgumentError(f"a {name} has a value that does not fit its field") from None
 
 
 def from_cdr(kind: type[M], data: bytes | memoryview) -> M:
-    """The message of this type that CDR bytes hold.
+    """Returns the message of this type from its CDR bytes.
 
     Raises:
-        InvalidArgumentError: They hold none.
+        InvalidArgumentError: The bytes are not such a message.
     """
     name = _registered(kind)
     try:
@@ -48,7 +50,7 @@ def from_cdr(kind: type[M], data: bytes | memoryview) -> M:
 
 
 def rihs01(kind: type[Message]) -> str:
-    """The hash by which ROS 2 tells types apart."""
+    """The hash by which ROS 2 identifies a type."""
     return _STORE.hash_rihs01(_registered(kind))
 
 
@@ -56,18 +58,19 @@ def same_definition(kind: type[Message], text: str) -> bool:
     """Whether a schema of `ros2msg` has the fields of our type, in the same order, ignoring comments."""
     name = ros_type(kind)
     try:
-        theirs = get_types_from_msg(text, name)
+        foreign_types = get_types_from_msg(text, name)
     except TypesysError:
         return False
-    ours = get_types_from_msg(schema(kind), name)
-    return all(each in theirs and theirs[each][1] == fields for each, (_, fields) in ours.items())
+    own_types = get_types_from_msg(schema(kind), name)
+    return all(name in foreign_types and foreign_types[name][1] == fields for name, (_, fields) in own_types.items())
 
 
 @lru_cache(maxsize=256)
 def _registered(kind: type[Message]) -> str:
     name = ros_type(kind)
     types = get_types_from_msg(schema(kind), name)
-    _STORE.register({each: of for each, of in types.items() if each not in _STORE.fielddefs})
+    # rosbags refuses to register a type twice, and messages share types such as Header.
+    _STORE.register({kind: fields for kind, fields in types.items() if kind not in _STORE.fielddefs})
     return name
 
 
@@ -79,11 +82,12 @@ def _with_arrays(kind: type[Message]) -> Callable[[Any], Any]:
         if isinstance(field.kind, str):
             if field.length is not None and field.kind != "string":
                 changes.append((field.name, _array("u1" if field.kind == "byte" else field.kind, field.length)))
-            elif field.kind == "byte":  # rosbags has it with a sign
+            # rosbags takes a byte as a signed number.
+            elif field.kind == "byte":
                 changes.append((field.name, lambda value: value - 256 if 128 <= value < 256 else value))
         elif not _plain(field.kind):
             inner = _with_arrays(field.kind)
-            changes.append((field.name, inner if field.length is None else _each(inner)))
+            changes.append((field.name, inner if field.length is None else _for_each(inner)))
     if not changes:
         return lambda message: message
     return lambda message: msgspec.structs.replace(
@@ -100,17 +104,21 @@ def _with_lists(kind: type[Message]) -> Callable[[Any], Message]:
         change: Callable[[Any], Any] | None = None
         if not isinstance(field.kind, str):
             inner = _with_lists(field.kind)
-            change = inner if field.length is None else _each(inner)
+            change = inner if field.length is None else _for_each(inner)
         elif field.kind == "byte" and field.length is None:
+            # The way back: rosbags returns a byte as a signed number.
             change = lambda value: value & 255
         elif field.length is not None:
             change = _BACK[get_origin(hints[field.name]) or hints[field.name]]
             if field.kind == "string":
                 change = tuple if get_origin(hints[field.name]) is tuple else list
         parts.append((field.name, change))
-    return lambda found: kind(
-        **{name: getattr(found, name) if change is None else change(getattr(found, name)) for name, change in parts}
-    )
+
+    def converted(source: Any) -> Message:
+        values = ((name, change, getattr(source, name)) for name, change in parts)
+        return kind(**{name: x if change is None else change(x) for name, change, x in values})
+
+    return converted
 
 
 _BACK: dict[Any, Callable[[Any], Any]] = {
@@ -140,5 +148,5 @@ def _array(dtype: Any, length: int) -> Callable[[Any], Any]:
     return change
 
 
-def _each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _for_each(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda values: [change(value) for value in values]

@@ -34,27 +34,29 @@ MAX_BYTES = 1 << 20
 _MALFORMED = re.compile(r"MessagePack data is malformed: (.*) \(byte (\d+)\)")
 
 
-def _plain(value: Any) -> Any:
+def _numpy_as_plain(value: Any) -> Any:
     """Arrays and numbers of NumPy as lists and numbers."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
+    # Without text, because `encode` replaces it by the name of the field.
     raise TypeError
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
+# MessagePack, not CDR: a joint state takes 0.4 us instead of 8 us in Python, and controllers run at 1 kHz.
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_numpy_as_plain)
 
 
 def encode(message: Message) -> bytes:
     """The message as one frame; lists may be arrays of NumPy.
 
     Raises:
-        InvalidArgumentError: A value in it has no place in a message.
+        InvalidArgumentError: A field has a value that a message cannot contain.
         ResourceExhaustedError: It has more than `MAX_BYTES` bytes.
     """
     try:
         frame = _ENCODER.encode(message)
     except (TypeError, OverflowError, UnicodeEncodeError, RecursionError):
-        raise InvalidArgumentError(_unfit(message)) from None
+        raise InvalidArgumentError(_unwritable_field(message)) from None
     if len(frame) > MAX_BYTES:
         raise ResourceExhaustedError(f"a {ros_type(message)} of {len(frame)} bytes: at most {MAX_BYTES} are sent")
     return frame
@@ -66,20 +68,22 @@ def decode(kind: type[M], frame: bytes | memoryview) -> M:
     Raises:
         InvalidArgumentError: The frame is not such a message; names the field, the value found and what was expected.
     """
+    # Before decoding, since a large frame would take memory and time.
     if len(frame) > MAX_BYTES:
-        raise _no(kind, f"it has {len(frame)} bytes, at most {MAX_BYTES} are read")
+        raise _decode_error(kind, f"it has {len(frame)} bytes, at most {MAX_BYTES} are read")
     try:
         message: M = _decoder(kind).decode(frame)
     except msgspec.ValidationError as error:
-        raise _no(kind, _at(error, kind, None)) from None
+        raise _decode_error(kind, _cause_with_place(error, kind, None)) from None
     except msgspec.DecodeError as error:
-        found = _MALFORMED.fullmatch(str(error))
-        cause = f"it is not MessagePack from byte {found[2]} on" if found else "its end is missing"
-        raise _no(kind, cause) from None
+        malformed = _MALFORMED.fullmatch(str(error))
+        # msgspec names a byte only if one is wrong; a short frame has none.
+        cause = f"it is not MessagePack from byte {malformed[2]} on" if malformed else "its end is missing"
+        raise _decode_error(kind, cause) from None
     except (UnicodeDecodeError, RecursionError):
-        raise _no(kind, "a text in it is not UTF-8") from None
+        raise _decode_error(kind, "a text in it is not UTF-8") from None
     if kind.VERSION is not None and (version := getattr(message, "v", None)) != kind.VERSION:
-        raise _no(kind, f"its version is {version}, expected {kind.VERSION}")
+        raise _decode_error(kind, f"its version is {version}, expected {kind.VERSION}")
     return message
 
 
@@ -92,7 +96,7 @@ def from_builtins(kind: type[M], values: Any) -> M:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise _no(kind, _at(error, kind, values)) from None
+        raise _decode_error(kind, _cause_with_place(error, kind, values)) from None
 
 
 @lru_cache(maxsize=256)
@@ -100,16 +104,16 @@ def _decoder(kind: type[M]) -> msgspec.msgpack.Decoder[M]:
     return msgspec.msgpack.Decoder(kind)
 
 
-def _at(error: msgspec.ValidationError, kind: type[Message], values: Any) -> str:
+def _cause_with_place(error: msgspec.ValidationError, kind: type[Message], values: Any) -> str:
     message, place = explain(error, kind, values)
     return f"{dotted(place)}: {message}" if place else message
 
 
-def _no(kind: type[Message], cause: str) -> InvalidArgumentError:
+def _decode_error(kind: type[Message], cause: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"not a {ros_type(kind)}: {cause}")
 
 
-def _unfit(message: Message) -> str:
+def _unwritable_field(message: Message) -> str:
     """The field of the message that cannot be written."""
     for name in message.__struct_fields__:
         value = getattr(message, name)
@@ -117,7 +121,7 @@ def _unfit(message: Message) -> str:
             _ENCODER.encode(value)
         except (TypeError, OverflowError, UnicodeEncodeError, RecursionError):
             if isinstance(value, Message):
-                return f"{ros_type(message)}.{name}: {_unfit(value)}"
+                return f"{ros_type(message)}.{name}: {_unwritable_field(value)}"
             return f"{ros_type(message)}: {name} is no value of a message, found {type(value).__name__}"
     return f"a {ros_type(message)} that cannot be written"
 
@@ -150,12 +154,12 @@ def by_type(name: str) -> type[Message]:
     package, _, rest = name.partition("/")
     kind = rest.removeprefix("msg/")
     for module in _modules(package):
-        for found in _messages(module):
-            if found.__name__ == kind:
-                return found
-    known = [ros_type(each) for each in all_types()]
-    near = did_you_mean(f"{package}/msg/{kind}", known)
-    raise NotFoundError(f"there is no message type {name!r}{near}")
+        for message_type in _messages(module):
+            if message_type.__name__ == kind:
+                return message_type
+    type_names = [ros_type(message_type) for message_type in all_types()]
+    hint = did_you_mean(f"{package}/msg/{kind}", type_names)
+    raise NotFoundError(f"there is no message type {name!r}{hint}")
 
 
 def all_types() -> Iterator[type[Message]]:
@@ -169,6 +173,7 @@ def _modules(package: str | None = None) -> Iterator[ModuleType]:
     for name in OURS:
         if package in (None, name):
             yield importlib.import_module(f"dyn_service.messages.{name}")
+    # Modules of other packages are imported when a type of theirs is needed, not when this package is.
     for entry in entry_points(group=GROUP):
         if package in (None, entry.name):
             yield _declared(entry.name, entry.load())
@@ -176,15 +181,13 @@ def _modules(package: str | None = None) -> Iterator[ModuleType]:
 
 def _declared(name: str, module: object) -> ModuleType:
     if not isinstance(module, ModuleType) or module.__name__.rpartition(".")[2] != name:
-        raise NotFoundError(
-            f"entry point {name!r} of {GROUP} must name a module that is called {name}, as the ROS package is"
-        )
+        raise NotFoundError(f"entry point {name!r} of {GROUP} must name a module called {name}, as the ROS package is")
     return module
 
 
 def _messages(module: ModuleType) -> Iterator[type[Message]]:
     """The public ones of the module itself, in its order."""
-    for name, found in vars(module).items():
-        ours = isinstance(found, type) and issubclass(found, Message) and found.__module__ == module.__name__
-        if ours and not name.startswith("_"):
-            yield found
+    for name, member in vars(module).items():
+        is_message = isinstance(member, type) and issubclass(member, Message) and member.__module__ == module.__name__
+        if is_message and not name.startswith("_"):
+            yield member

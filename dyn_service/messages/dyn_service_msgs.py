@@ -60,7 +60,7 @@ class JointCommand(Message, frozen=True, forbid_unknown_fields=False):
     interface: what is commanded, one of `PlantState.interfaces`. effort (N m | N): one per name; for other interfaces
     in addition to the drive's own effort. position (rad | m): one per name where it is commanded, at the time
     the command takes effect.
-    velocity (rad/s | m/s): one per name where it is commanded; with which a commanded position goes on, or empty.
+    velocity (rad/s | m/s): one per name where it is commanded, or the rate of a commanded position, or empty.
     """
 
     VERSION: ClassVar[int | None] = SCHEMA
@@ -83,7 +83,7 @@ class JointCommand(Message, frozen=True, forbid_unknown_fields=False):
 class GoalStatus(Message, frozen=True):
     """Outcome of a goal of the trajectory controller, at the header's stamp, in the plant's time.
 
-    number: of the goal since the robot was taken over, from 1; 0 of one that was never taken. state: accepted,
+    number: of the goal since arming, from 1; 0 if the goal was refused. state: accepted,
     executing, succeeded, aborted, canceled or rejected. error_code: as in the result of ROS's
     `control_msgs/action/FollowJointTrajectory`. error_string: why.
     """
@@ -102,7 +102,7 @@ class GoalStatus(Message, frozen=True):
 
 
 class ServerRequest(Message, frozen=True):
-    """A request to a server as it was on the wire, see docs/protocol.md. client: tells connections apart."""
+    """A request to a server as it was on the wire, see docs/protocol.md. client: number of the connection."""
 
     client: Int64 = 0
     frame: bytes = b""

@@ -37,11 +37,12 @@ _PLAIN = {float: "float64", str: "string", bool: "bool"}
 _NAME = re.compile(r"[a-z](_?[a-z0-9]+)*")
 
 
+# Unknown fields are refused: all fields have defaults, so a message of another type would be read as an empty one.
+# No garbage collection: messages have no reference cycles, and a run of the collector would visit thousands of them.
 class Message(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A message with the name, the fields and the order that ROS 2 gives it.
 
-    Keys that a frame lacks have their defaults; keys that the type lacks are an error, so that a message of another
-    type is not accepted.
+    Keys that a frame lacks have their defaults; keys that the type lacks are an error.
     """
 
     VERSION: ClassVar[int | None] = None
@@ -80,29 +81,32 @@ def fields_of(kind: type[Message]) -> tuple[Field, ...]:
         TypeError: ROS has no such name or type for a field. A fault in the program that declares it.
     """
     hints = typing.get_type_hints(kind, include_extras=True)
-    found = []
+    fields = []
     for name in kind.__struct_fields__:
         if not _NAME.fullmatch(name):
             raise TypeError(f"{kind.__name__}.{name}: a field of a ROS message is named in small letters, digits and _")
-        found.append(_field(f"{kind.__name__}.{name}", name, hints[name]))
-    return tuple(found)
+        fields.append(_field(f"{kind.__name__}.{name}", name, hints[name]))
+    return tuple(fields)
 
 
 def nested(kind: type[Message], seen: set[type[Message]] | None = None) -> Iterator[type[Message]]:
-    """The message types within a type, each once, what is within one directly after it; not the type itself."""
-    known = {kind} if seen is None else seen
+    """The message types within a type, each once, depth first; not the type itself."""
+    seen_types = {kind} if seen is None else seen
     for field in fields_of(kind):
-        if not isinstance(field.kind, str) and field.kind not in known:
-            known.add(field.kind)
+        if not isinstance(field.kind, str) and field.kind not in seen_types:
+            seen_types.add(field.kind)
             yield field.kind
-            yield from nested(field.kind, known)
+            yield from nested(field.kind, seen_types)
 
 
 def definition(kind: type[Message]) -> str:
     """The message type as its `.msg` file has it, without comments."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    own = [name for name in kind.__annotations__ if typing.get_origin(hints[name]) is ClassVar and name != "VERSION"]
-    lines = [f"{_scalar(typing.get_args(hints[name])[0])} {name}={getattr(kind, name)}" for name in own]
+    # VERSION is a constant of this package, not of the ROS message.
+    constants = [
+        name for name in kind.__annotations__ if typing.get_origin(hints[name]) is ClassVar and name != "VERSION"
+    ]
+    lines = [f"{_scalar(typing.get_args(hints[name])[0])} {name}={getattr(kind, name)}" for name in constants]
     lines += [f"{field.text} {field.name}" for field in fields_of(kind)]
     return "".join(f"{line}\n" for line in lines)
 
@@ -115,14 +119,14 @@ def schema(kind: type[Message]) -> str:
     return text
 
 
-def _field(where: str, name: str, hint: Any) -> Field:
+def _field(place: str, name: str, hint: Any) -> Field:
     length: int | None = None
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated and typing.get_origin(arguments[0]) in (list, tuple):
         meta = arguments[1]
         length = meta.max_length or 0
         if length and meta.min_length != length:
-            raise TypeError(f"{where}: a list has any length, or one length")
+            raise TypeError(f"{place}: a list has any length, or one length")
         hint = arguments[0]
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (list, tuple):
@@ -132,7 +136,7 @@ def _field(where: str, name: str, hint: Any) -> Field:
         return Field(name, "uint8", 0)
     kind = _scalar(hint)
     if kind is None:
-        raise TypeError(f"{where}: ROS has no type for {hint}")
+        raise TypeError(f"{place}: ROS has no type for {hint}")
     return Field(name, kind, length)
 
 

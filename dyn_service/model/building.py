@@ -21,6 +21,7 @@ from dyn_service.model.mimic import followers_by_leader, moved_by_a_turn, narrow
 from dyn_service.model.passive import Passive, widths
 from dyn_service.model.tree import Tree
 
+# With 1e-12, efforts of robots whose files write pi with 12 digits would be off by more than 1e-10.
 SNAP = 1e-15
 """Entries of rotations and positions (m) that are this close to 0 or +-1 are roundings of `rpy` in multiples of
 pi/2."""
@@ -58,8 +59,10 @@ def _tree_of(description: Description) -> Tree:
         name, inboard, parent = stack.pop()
         index = len(order)
         order.append((links[name], inboard, parent))
-        ordered = sorted(outboard[name], key=lambda joint: joint.name, reverse=True)
-        stack += [(joint.child, joint, index) for joint in ordered]
+        # By name, since the order of elements in a file is layout; reversed, since the last one pushed is visited
+        # first.
+        siblings = sorted(outboard[name], key=lambda joint: joint.name, reverse=True)
+        stack += [(joint.child, joint, index) for joint in siblings]
 
     mimics = resolved_mimics(description.joints)
     following = followers_by_leader(description.joints, mimics)
@@ -88,19 +91,20 @@ def snapped(array: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where((np.abs(array - nearest) < SNAP) & (np.abs(nearest) <= 1.0), nearest, array) + 0.0
 
 
-def _root_joint(kind: RootType, link: str) -> DescribedJoint | None:
-    if kind == "fixed":
+def _root_joint(root: RootType, link: str) -> DescribedJoint | None:
+    if root == FIXED.type:
         return None
     upright = np.array([0.0, 0.0, 1.0])
-    return DescribedJoint(ROOT_JOINT, kind, "", link, np.zeros(3), np.eye(3), upright)
+    return DescribedJoint(ROOT_JOINT, root, "", link, np.zeros(3), np.eye(3), upright)
 
 
 def _inboard(joint: DescribedJoint | None, mimics: Mapping[str, Mimic], following: _Following) -> Joint:
     if joint is None:
         return FIXED
-    kind = "revolute" if moved_by_a_turn(joint, following.get(joint.name, ())) else joint.type
-    made = JOINT_TYPES[kind](snapped(joint.axis), joint.pitch)
-    return made.follower(mimics[joint.name].multiplier) if joint.name in mimics else made
+    inboard = JOINT_TYPES[joint.type](snapped(joint.axis), joint.pitch)
+    if moved_by_a_turn(joint, following.get(joint.name, ())):
+        inboard = inboard.without_wrapping
+    return inboard.follower(mimics[joint.name].multiplier) if joint.name in mimics else inboard
 
 
 def _place(joint: DescribedJoint | None, mimics: Mapping[str, Mimic]) -> tuple[Matrix, Vector]:
@@ -108,11 +112,12 @@ def _place(joint: DescribedJoint | None, mimics: Mapping[str, Mimic]) -> tuple[M
     if joint is None:
         return np.eye(3), np.zeros(3)
     R = snapped(joint.rotation)
+    # Part of the frame, so that sweeps read only the entry of q of the mimicked joint.
     offset = mimics[joint.name].offset if joint.name in mimics else 0.0
     if not offset:
         return R, joint.xyz
-    turned, shifted = _inboard(joint, {}, {}).pose(np.array([offset]))
-    return snapped(R @ turned), joint.xyz + R @ shifted
+    offset_rotation, offset_translation = _inboard(joint, {}, {}).pose(np.array([offset]))
+    return snapped(R @ offset_rotation), joint.xyz + R @ offset_translation
 
 
 def _passive(movable: list[tuple[DescribedJoint, Joint]], mimics: Mapping[str, Mimic]) -> Passive:
@@ -124,13 +129,13 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]], mimics: Mapping[str, M
             why = joint.refused(part) if getattr(described, part) else None
             if why is not None:
                 raise UrdfError(why, line=described.line or None, element=f"joint '{described.name}'")
-    spread = [joint.nv for _, joint in movable]
+    dof_counts = [joint.nv for _, joint in movable]
 
     def column(name: str) -> Vector:
-        return np.repeat([getattr(described, name) for described, _ in movable], spread).astype(np.float64)
+        return np.repeat([getattr(described, name) for described, _ in movable], dof_counts).astype(np.float64)
 
-    given = [(described.friction_width, widths(joint.without_mimic)) for described, joint in movable]
-    width = [default if value is None else value for value, defaults in given for default in defaults]
+    friction_widths = [(described.friction_width, widths(joint.without_mimic)) for described, joint in movable]
+    width = [default if value is None else value for value, defaults in friction_widths for default in defaults]
     offset = [mimics[described.name].offset if described.name in mimics else 0.0 for described, _ in movable]
     return Passive(
         column("damping"),
@@ -138,7 +143,7 @@ def _passive(movable: list[tuple[DescribedJoint, Joint]], mimics: Mapping[str, M
         np.array(width, dtype=np.float64),
         column("armature"),
         column("stiffness"),
-        column("rest") - np.repeat(np.array(offset), spread),
+        column("rest") - np.repeat(np.array(offset), dof_counts),
     )
 
 
@@ -155,10 +160,10 @@ def _inertia(link: Link) -> BodyInertia:
 
 def too_large(body: BodyInertia) -> str:
     """Describes the inertial numbers of a link that are too large; empty if none are."""
-    for what, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
+    for quantity, array, unit in (("inertia", body.about_origin, "kg m^2"), ("first moment", body.moment, "kg m")):
         size = float(np.abs(array).max(initial=0.0))
         if not size < MAX_INERTIA:
-            return f"the {what} about the link's origin is {size:g} {unit}, expected less than {MAX_INERTIA:g}"
+            return f"the {quantity} about the link's origin is {size:g} {unit}, expected less than {MAX_INERTIA:g}"
     return ""
 
 
@@ -167,14 +172,14 @@ def _limits(movable: list[tuple[DescribedJoint, Joint]], following: _Following) 
     followers.
     """
     mimics = {joint.name for group in following.values() for joint, _ in group}
-    found = [
+    joint_bounds = [
         (joint, narrowed_limits(described, following.get(described.name, ())).bounds)
         for described, joint in movable
         if described.name not in mimics
     ]
 
     def column(entries: str, name: str) -> Vector:
-        repeated = (getattr(of, name) for joint, of in found for _ in range(getattr(joint, entries)))
+        repeated = (getattr(bounds, name) for joint, bounds in joint_bounds for _ in range(getattr(joint, entries)))
         return np.array([*repeated], dtype=np.float64)
 
     rates = (column("nv", name) for name in ("velocity", "effort", "acceleration", "jerk"))

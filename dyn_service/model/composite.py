@@ -32,16 +32,18 @@ def poses_at_zero(tree: Tree) -> tuple[tuple[Matrix, Vector], ...]:
 
 def total_inertia(tree: Tree) -> BodyInertia:
     """Returns the inertia of the whole robot at q = 0 in the world frame."""
-    return combine(inertia.transformed(*at) for inertia, at in zip(tree.inertia, poses_at_zero(tree), strict=True))
+    return combine(
+        inertia.transformed(*placement) for inertia, placement in zip(tree.inertia, poses_at_zero(tree), strict=True)
+    )
 
 
 def pose(tree: Tree, i: int, q: Vector) -> tuple[Matrix, Vector]:
     """Returns R_PB (..., 3, 3) and p_PB (..., 3) of body i at q (..., nq)."""
     joint, entries = tree.inboard[i], [q[..., k] for k in range(tree.in_q[i].start, tree.in_q[i].stop)]
     R, p = tree.rotation[i], tree.origin[i]
-    turned, shifted = joint.rotation(entries, NUMBERS), joint.translation(entries, NUMBERS)
-    moved = p + summed(shifted, 1) @ R.T if shifted else np.broadcast_to(p, (*q.shape[:-1], 3))
-    return (R @ summed(turned, 2) if turned else np.broadcast_to(R, (*q.shape[:-1], 3, 3))), moved
+    joint_rotation, joint_translation = joint.rotation(entries, NUMBERS), joint.translation(entries, NUMBERS)
+    position = p + summed(joint_translation, 1) @ R.T if joint_translation else np.broadcast_to(p, (*q.shape[:-1], 3))
+    return (R @ summed(joint_rotation, 2) if joint_rotation else np.broadcast_to(R, (*q.shape[:-1], 3, 3))), position
 
 
 def mass_matrix(tree: Tree, q: Vector) -> Matrix:
@@ -67,16 +69,16 @@ def mass_matrix(tree: Tree, q: Vector) -> Matrix:
 
 def diagonal(tree: Tree, q: Vector) -> Vector:
     """Returns the diagonal of M(q), (..., nv), in O(N). q: (..., nq)."""
-    found = np.zeros((*np.broadcast_shapes(q.shape[:-1], tree.lead), tree.nv))
+    diagonal_entries = np.zeros((*np.broadcast_shapes(q.shape[:-1], tree.lead), tree.nv))
     C: list[Matrix] = [body.matrix for body in tree.inertia]
     for i in range(len(tree) - 1, -1, -1):
         G = tree.inboard[i].subspace
-        found[..., tree.in_v[i]] += np.einsum("ij,...ik,kj->...j", G, C[i], G)
+        diagonal_entries[..., tree.in_v[i]] += np.einsum("ij,...ik,kj->...j", G, C[i], G)
         if tree.parent[i] >= 0:
             D = _influence(tree, i, q)
             C[tree.parent[i]] = C[tree.parent[i]] + D.mT @ C[i] @ D
-    found += tree.reflected(tree.passive.armature)
-    return found if tree.free is None else np.where(tree.free > 0.0, found, 1.0)
+    diagonal_entries += tree.reflected(tree.passive.armature)
+    return diagonal_entries if tree.free is None else np.where(tree.free > 0.0, diagonal_entries, 1.0)
 
 
 def _influence(tree: Tree, i: int, q: Vector) -> Matrix:
@@ -105,9 +107,9 @@ def massless_joint(bodies: Tree) -> str | None:
     without inertia is enough.
     """
     # An arbitrary configuration: branch inertias are analytic in q, so zero here means zero everywhere.
-    moved = np.random.default_rng(0).uniform(-1.0, 1.0, bodies.nv)
-    at = bodies.configuration
-    branch, size = branch_inertias(bodies, np.asarray(at.integrate(at.neutral, moved)))
+    step = np.random.default_rng(0).uniform(-1.0, 1.0, bodies.nv)
+    configuration = bodies.configuration
+    branch, size = branch_inertias(bodies, np.asarray(configuration.integrate(configuration.neutral, step)))
     return _nearest_the_leaves(bodies, lacks_inertia(np.abs(branch), size))
 
 
@@ -152,9 +154,9 @@ def branch_inertias(bodies: Tree, q: Array) -> tuple[Array, Array]:
         branch = np.zeros(size.shape)
         J: list[Matrix] = [body.matrix for body in bodies.inertia]
         for i in range(len(bodies) - 1, -1, -1):
-            G, at = bodies.inboard[i].subspace, bodies.in_v[i]
+            G, in_v = bodies.inboard[i].subspace, bodies.in_v[i]
             for n in reversed(range(G.shape[1])):
-                k = at.start + n
+                k = in_v.start + n
                 if bodies.free is not None and not bodies.free[k]:
                     branch[..., k] = size[..., k] = 1.0
                     continue
@@ -218,18 +220,18 @@ class Weld:
     rotation: tuple[Matrix, ...]
     origin: tuple[Vector, ...]
 
-    def with_numbers(self, full: Tree, changed: Collection[int]) -> Weld:
+    def with_numbers(self, full: Tree, changed_links: Collection[int]) -> Weld:
         """Returns the weld with the numbers of another tree of the same links.
 
         Args:
             full: That tree, one body per link.
-            changed: The links whose inertia differs.
+            changed_links: The links whose inertia differs.
         """
-        bodies = frozenset(self.body[i] for i in changed)
+        bodies = frozenset(self.body[i] for i in changed_links)
         links = _links(self.body, len(self.tree))
         inertia = tuple(
-            _welded_inertia(full, links[b], self.rotation, self.origin) if b in bodies else own
-            for b, own in enumerate(self.tree.inertia)
+            _welded_inertia(full, links[b], self.rotation, self.origin) if b in bodies else welded
+            for b, welded in enumerate(self.tree.inertia)
         )
         tree = replace(self.tree, name=full.name, inertia=inertia, passive=full.passive, free=full.free)
         return replace(self, tree=tree)
@@ -244,11 +246,11 @@ def _welded_inertia(
 
 def _links(bodies: Sequence[int], count: int) -> list[list[int]]:
     """Returns per body the links that move with it."""
-    found: list[list[int]] = [[] for _ in range(count)]
+    links: list[list[int]] = [[] for _ in range(count)]
     for i, body in enumerate(bodies):
         if body >= 0:
-            found[body].append(i)
-    return found
+            links[body].append(i)
+    return links
 
 
 def weld(full: Tree) -> Weld:
@@ -256,6 +258,7 @@ def weld(full: Tree) -> Weld:
 
     In the arithmetic of the tree's numbers, doubles or decimals.
     """
+    # The dtype of the tree, since frames are chosen in decimals and rounded once.
     kind = full.origin[0].dtype
     unturned, nowhere = np.eye(3, dtype=kind), np.zeros(3, dtype=kind)
     body: list[int] = []
@@ -295,6 +298,8 @@ def welding_notes(full: Tree, welded: Weld) -> tuple[Note, ...]:
     notes = []
     for i, carrier in enumerate(welded.body):
         if full.joints[i] and not full.inboard[i].nv:
-            to = "the world" if carrier < 0 else f"the body of link '{welded.tree.links[carrier]}'"
-            notes.append(Note("merged", f"link '{full.links[i]}'", f"welded by fixed joint '{full.joints[i]}' to {to}"))
+            target = "the world" if carrier < 0 else f"the body of link '{welded.tree.links[carrier]}'"
+            notes.append(
+                Note("merged", f"link '{full.links[i]}'", f"welded by fixed joint '{full.joints[i]}' to {target}")
+            )
     return tuple(notes)

@@ -1,7 +1,7 @@
 """Positions and velocities of a robot as arrays: sizes, names of entries, integration on the manifold of positions.
 
-Positions q (..., nq) and velocities v (..., nv) contain the joints' entries joint by joint. If every joint has as many
-positions as velocities, positions are added as arrays; otherwise each joint type integrates its own entries.
+Positions q (..., nq) and velocities v (..., nv) contain the joints' entries joint by joint. The entries of joints with
+q-dot = v are added as arrays; each other joint type integrates its own entries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dyn_service.api.arrays import broadcast, numbers, vectors
 from dyn_service.api.arrays import found as described
 from dyn_service.api.description import RobotDescription
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.joints import JOINT_TYPES, NUMBERS, SINGLE, Arithmetic, Joint
+from dyn_service.model.joints import NUMBERS, SINGLE, Arithmetic, Joint, joint_of
 from dyn_service.model.joints.rotations import shorter
 
 Array = NDArray[np.float64]
@@ -83,8 +83,8 @@ class Configuration:
             KeyError: Unknown joint type.
         """
         joints = {joint.name: joint for joint in description.joints}
-        found = (joints[name] for name in description.joint_names)
-        return cls(description.joint_names, tuple(_made(joint.type, joint.axis, joint.pitch) for joint in found))
+        movable = (joints[name] for name in description.joint_names)
+        return cls(description.joint_names, tuple(joint_of(joint.type, joint.axis, joint.pitch) for joint in movable))
 
     def to_wire(self) -> list[dict[str, Any]]:
         """Returns the joints in order as maps of plain values: `name`, `type`, and, if they have one, `axis` and
@@ -100,8 +100,8 @@ class Configuration:
         Raises:
             KeyError: A joint has no name or no type, or the type is unknown.
         """
-        made = (_made(joint["type"], joint.get("axis"), joint.get("pitch")) for joint in joints)
-        return cls(tuple(joint["name"] for joint in joints), tuple(made))
+        types = (joint_of(joint["type"], joint.get("axis"), joint.get("pitch")) for joint in joints)
+        return cls(tuple(joint["name"] for joint in joints), tuple(types))
 
     @cached_property
     def nq(self) -> int:
@@ -122,6 +122,12 @@ class Configuration:
     def v_slices(self) -> tuple[slice, ...]:
         """The slice of each joint's velocities in v."""
         return _slices(joint.nv for joint in self.joints)
+
+    @cached_property
+    def several(self) -> tuple[tuple[str, slice], ...]:
+        """Name and slice in v of each joint with several degrees of freedom."""
+        joints = zip(self.names, self.joints, self.v_slices, strict=True)
+        return tuple((name, part) for name, joint, part in joints if not joint.single_dof)
 
     @cached_property
     def position_names(self) -> tuple[str, ...]:
@@ -146,17 +152,17 @@ class Configuration:
     @cached_property
     def neutral(self) -> Array:
         """(nq,), the position in which every body frame coincides with its joint frame."""
-        return _kept(np.concatenate([np.zeros(0), *(joint.neutral for joint in self.joints)]))
+        return _read_only(np.concatenate([np.zeros(0), *(joint.neutral for joint in self.joints)]))
 
     @cached_property
     def angles(self) -> NDArray[np.bool_]:
         """(nq,), whether each position is an angle, in rad."""
-        return _kept(np.array([angle for joint in self.joints for angle in joint.angles], dtype=bool))
+        return _read_only(np.array([angle for joint in self.joints for angle in joint.angles], dtype=bool))
 
     @cached_property
     def shifts(self) -> NDArray[np.bool_]:
         """(nq,), whether each position is a length, in m."""
-        return _kept(np.array([shift for joint in self.joints for shift in joint.shifts], dtype=bool))
+        return _read_only(np.array([shift for joint in self.joints for shift in joint.shifts], dtype=bool))
 
     @cached_property
     def turns(self) -> NDArray[np.bool_]:
@@ -165,8 +171,8 @@ class Configuration:
 
     @cached_property
     def wraps(self) -> NDArray[np.intp]:
-        """Indices in v of the joints whose pose repeats after each turn (continuous joints)."""
-        return np.flatnonzero([joint.wraps for joint in self.joints for _ in range(joint.nv)])
+        """Indices in v of the angles whose pose repeats after each turn, such as those of continuous joints."""
+        return np.flatnonzero(self.turns & [joint.wraps for joint in self.joints for _ in range(joint.nv)])
 
     def integrate(self, q: ArrayLike, v: ArrayLike, dt: ArrayLike = 1.0) -> Array:
         """Returns the position (..., nq) after moving with constant v for dt; leading axes broadcast.
@@ -179,14 +185,14 @@ class Configuration:
         Raises:
             InvalidArgumentError: An argument has the wrong shape.
         """
-        at, rate = vectors("q", q, self.nq), vectors("v", v, self.nv)
+        start, rate = vectors("q", q, self.nq), vectors("v", v, self.nv)
         # A step of a simulation is a float, for which the check takes longer than the rest.
         time: Any = np.float64(dt) if isinstance(dt, float) else numbers(dt)
         if time is None or (time.ndim and time.shape[-1] != 1):
             raise InvalidArgumentError(f"dt must be a number or (..., 1) numbers, found {described(dt)}", path="dt")
-        if time.ndim or at.shape[:-1] != rate.shape[:-1]:
-            broadcast({"q": at.shape[:-1], "v": rate.shape[:-1], "dt": time.shape[:-1]})
-        return self._each("qv->q", at, rate * time, np.add, lambda joint, q, step, m: joint.integrate(q, step, m))
+        if time.ndim or (start.ndim > 1 < rate.ndim and start.shape[:-1] != rate.shape[:-1]):
+            broadcast({"q": start.shape[:-1], "v": rate.shape[:-1], "dt": time.shape[:-1]})
+        return self._each("qv->q", start, rate * time, np.add, lambda joint, q, step, m: joint.integrate(q, step, m))
 
     def difference(self, q: ArrayLike, to: ArrayLike) -> Array:
         """Returns the v (..., nv) that moves q (..., nq) to `to` (..., nq) in 1 s; leading axes broadcast.
@@ -194,11 +200,11 @@ class Configuration:
         Raises:
             InvalidArgumentError: An argument has the wrong shape.
         """
-        here, there = vectors("q", q, self.nq), vectors("to", to, self.nq)
-        if here.shape[:-1] != there.shape[:-1]:
-            broadcast({"q": here.shape[:-1], "to": there.shape[:-1]})
+        start, end = vectors("q", q, self.nq), vectors("to", to, self.nq)
+        if start.ndim > 1 < end.ndim and start.shape[:-1] != end.shape[:-1]:
+            broadcast({"q": start.shape[:-1], "to": end.shape[:-1]})
         return self._each(
-            "qq->v", here, there, lambda q, to: to - q, lambda joint, q, to, m: joint.difference(q, to, m)
+            "qq->v", start, end, lambda q, q_to: q_to - q, lambda joint, q, q_to, m: joint.difference(q, q_to, m)
         )
 
     def error(self, q: ArrayLike, to: ArrayLike) -> Array:
@@ -208,10 +214,11 @@ class Configuration:
         Raises:
             InvalidArgumentError: An argument has the wrong shape.
         """
-        found = self.difference(q, to)
+        error = self.difference(q, to)
+        # Not in `difference`, by which trajectories may command several turns.
         if self.wraps.size:
-            found[..., self.wraps] = shorter(found[..., self.wraps], NUMBERS)
-        return found
+            error[..., self.wraps] = shorter(error[..., self.wraps], NUMBERS)
+        return error
 
     def rate(self, q: Array, v: Array) -> Array:
         """Returns q-dot, (..., nq)."""
@@ -230,18 +237,18 @@ class Configuration:
         Raises:
             InvalidArgumentError: A quaternion is zero; names the joint.
         """
-        found = q
-        for of, joint, part, length in self._quaternions(q):
+        unit_q = q
+        for joint_name, joint, part, length in self._quaternions(q):
             if not length.all():
                 raise InvalidArgumentError(
-                    f"{name} of joint '{of}' has a quaternion of length 0, expected one of length 1", path=name
+                    f"{name} of joint '{joint_name}' has a quaternion of length 0, expected one of length 1", path=name
                 )
-            off = np.abs(length - 1.0) > _ROUNDED
-            if off.any():
-                found = found.copy() if found is q else found
-                scaled = np.stack(joint.normalised(_entries(q, part), NUMBERS), axis=-1)
-                found[..., part] = np.where(off[..., None], scaled, q[..., part])
-        return found
+            is_off = np.abs(length - 1.0) > _ROUNDED
+            if is_off.any():
+                unit_q = unit_q.copy() if unit_q is q else unit_q
+                scaled_q = np.stack(joint.normalised(_entries(q, part), NUMBERS), axis=-1)
+                unit_q[..., part] = np.where(is_off[..., None], scaled_q, q[..., part])
+        return unit_q
 
     def momentum_on_parent(self, q: Array, p: Array) -> Array:
         """Applies `Joint.momentum_on_parent` of each joint, (..., nv)."""
@@ -270,56 +277,57 @@ class Configuration:
         places: str,
         x: Array,
         y: Array,
-        single: Callable[[Array, Array], Array],
-        several: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
+        additive: Callable[[Array, Array], Array],
+        of_joint: Callable[[Joint, list[Any], list[Any], Arithmetic], list[Any]],
     ) -> Array:
         """Applies a function of two arrays joint by joint.
 
-        places: whether x, y and the result have the entries of q or of v, such as "qv->q". single: the function for all
-        joints with one entry at once. several: the function for a joint with several entries.
+        places: whether x, y and the result have the entries of q or of v, such as "qv->q". additive: the function for
+        the entries of all joints with q-dot = v at once. of_joint: the function for one other joint.
         """
         if self.flat:
-            return np.asarray(single(x, y))
+            return np.asarray(additive(x, y))
         of_x, of_y, of_result = places[0], places[1], places[-1]
         size = self.nq if of_result == "q" else self.nv
-        at, joints = self._entries
+        indices, joints = self._entries
 
-        def of_one(x: Array, y: Array) -> Array:
-            """Of a single state, with Python's floats."""
-            found = np.empty(size)
-            found[at[of_result]] = single(x[at[of_x]], y[at[of_y]])
-            all_x, all_y = x.tolist(), y.tolist()
-            for joint, part in joints:
-                found[part[of_result]] = several(joint, all_x[part[of_x]], all_y[part[of_y]], SINGLE)
-            return found
+        def single_state(x: Array, y: Array) -> Array:
+            """Returns the result for one state, with Python's floats."""
+            result = np.empty(size)
+            result[indices[of_result]] = additive(x[indices[of_x]], y[indices[of_y]])
+            x_floats, y_floats = x.tolist(), y.tolist()
+            for joint, slices in joints:
+                result[slices[of_result]] = of_joint(joint, x_floats[slices[of_x]], y_floats[slices[of_y]], SINGLE)
+            return result
 
         with suppress(ZeroDivisionError):  # a zero quaternion gives NaN below
             if x.ndim == y.ndim == 1:
-                return of_one(x, y)
+                return single_state(x, y)
             lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1])
             if math.prod(lead) <= _FEW:
-                all_x, all_y = (np.broadcast_to(z, (*lead, z.shape[-1])).reshape(-1, z.shape[-1]) for z in (x, y))
-                return np.array([*map(of_one, all_x, all_y)]).reshape(*lead, size)
-        found = np.empty((*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), size))
-        found[..., at[of_result]] = single(x[..., at[of_x]], y[..., at[of_y]])
-        for joint, part in joints:
-            entries = several(joint, _entries(x, part[of_x]), _entries(y, part[of_y]), NUMBERS)
-            for k, entry in enumerate(entries, start=part[of_result].start):
-                found[..., k] = entry
-        return found
+                x_rows, y_rows = (np.broadcast_to(z, (*lead, z.shape[-1])).reshape(-1, z.shape[-1]) for z in (x, y))
+                return np.array([*map(single_state, x_rows, y_rows)]).reshape(*lead, size)
+        result = np.empty((*np.broadcast_shapes(x.shape[:-1], y.shape[:-1]), size))
+        result[..., indices[of_result]] = additive(x[..., indices[of_x]], y[..., indices[of_y]])
+        for joint, slices in joints:
+            entries = of_joint(joint, _entries(x, slices[of_x]), _entries(y, slices[of_y]), NUMBERS)
+            for k, entry in enumerate(entries, start=slices[of_result].start):
+                result[..., k] = entry
+        return result
 
     @cached_property
     def _entries(self) -> tuple[dict[str, list[int]], list[tuple[Joint, dict[str, slice]]]]:
-        """Indices in q and v of all joints with one entry, and the slices of each other joint."""
-        at: dict[str, list[int]] = {"q": [], "v": []}
-        others: list[tuple[Joint, dict[str, slice]]] = []
+        """Indices in q and v of all entries of joints with q-dot = v, and the slices of each other joint."""
+        indices: dict[str, list[int]] = {"q": [], "v": []}
+        joints: list[tuple[Joint, dict[str, slice]]] = []
         for joint, in_q, in_v in zip(self.joints, self.q_slices, self.v_slices, strict=True):
             if joint.rate_is_velocity:
-                at["q"].append(in_q.start)
-                at["v"].append(in_v.start)
+                # All entries, not the first: arrays of `np.empty` are filled from these indices.
+                indices["q"] += range(in_q.start, in_q.stop)
+                indices["v"] += range(in_v.start, in_v.stop)
             else:
-                others.append((joint, {"q": in_q, "v": in_v}))
-        return at, others
+                joints.append((joint, {"q": in_q, "v": in_v}))
+        return indices, joints
 
     def finite(self, q: Array, v: Array) -> NDArray[np.bool_]:
         """Returns (..., nv): for each entry of v, whether the state of its joint is finite."""
@@ -336,11 +344,11 @@ class Configuration:
         Raises:
             InvalidArgumentError: One has not; names the joint.
         """
-        for of, _, _, length in self._quaternions(q):
+        for joint_name, _, _, length in self._quaternions(q):
             wrong = np.abs(length - 1.0) > UNIT
             if wrong.any():
                 raise InvalidArgumentError(
-                    f"{name} of joint '{of}' has a quaternion of length {length[wrong].flat[0]:g}, expected 1 "
+                    f"{name} of joint '{joint_name}' has a quaternion of length {length[wrong].flat[0]:g}, expected 1 "
                     f"within {UNIT:g}",
                     path=path,
                 )
@@ -356,12 +364,12 @@ class Configuration:
     def chosen(self, names: Sequence[str]) -> tuple[Configuration, list[int], list[int]]:
         """Returns the joints with these names, in this order, and the indices of their entries in q and v."""
         places = [self.names.index(name) for name in names]
-        of = Configuration(tuple(names), tuple(self.joints[k] for k in places))
+        configuration = Configuration(tuple(names), tuple(self.joints[k] for k in places))
         in_q, in_v = (
             [n for k in places for n in range(slices[k].start, slices[k].stop)]
             for slices in (self.q_slices, self.v_slices)
         )
-        return of, in_q, in_v
+        return configuration, in_q, in_v
 
     def random(self, rng: np.random.Generator, lower: Array, upper: Array) -> Array:
         """Returns a random position (nq,) within limits (nq,)."""
@@ -369,14 +377,10 @@ class Configuration:
         return np.concatenate([np.zeros(0), *(joint.random(rng, lower[part], upper[part]) for joint, part in joints)])
 
 
-def _kept(array: NDArray[Any]) -> NDArray[Any]:
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Makes an array read-only, because all callers share it."""
     array.flags.writeable = False
     return array
-
-
-def _made(kind: str, axis: Sequence[float] | None, pitch: float | None) -> Joint:
-    return JOINT_TYPES[kind](np.array(axis or (0.0, 0.0, 1.0)), pitch or 0.0)
 
 
 def _slices(sizes: Iterable[int]) -> tuple[slice, ...]:
@@ -386,7 +390,9 @@ def _slices(sizes: Iterable[int]) -> tuple[slice, ...]:
 
 def _entry_names(names: Sequence[str], parts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(
-        name if len(of) == 1 else f"{name}.{part}" for name, of in zip(names, parts, strict=True) for part in of
+        name if len(components) == 1 else f"{name}.{component}"
+        for name, components in zip(names, parts, strict=True)
+        for component in components
     )
 
 

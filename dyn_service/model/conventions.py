@@ -5,6 +5,7 @@
 | quaternion | x, y, z, w | w, x, y, z | x, y, z, w |
 | floating v | linear then angular, body axes | linear in world axes, angular in body axes | twist in the child's axes |
 | planar | x, y, theta; body axes | two slides and a hinge, joint's axes | a transform, a twist in the child's axes |
+| cylindrical | angle, distance | a hinge and a slide | a transform, a twist in the child's axes |
 | order of joints | depth first, siblings by name | that of the file, by address | by name |
 
 MuJoCo's generalised forces match its velocities: for a floating joint, force in world axes and torque in body axes. It
@@ -28,12 +29,14 @@ from dyn_service.model.joints import Joint
 
 Array = NDArray[np.float64]
 
+__all__ = ["JointValues", "MujocoState", "from_mujoco", "from_ros", "to_mujoco", "to_ros"]
+
 
 class MujocoState(NamedTuple):
     """A state in MuJoCo's conventions: qpos (..., nq), qvel, qacc, force (..., nv), in this package's order of joints.
 
-    `jnt_qposadr` and `jnt_dofadr` give the index of each joint in MuJoCo's arrays; a planar joint is three joints
-    there, in this order. None for what was not given.
+    `jnt_qposadr` and `jnt_dofadr` give the index of each joint in MuJoCo's arrays; planar and cylindrical joints are
+    several joints there, in this order. None for what was not given.
     """
 
     qpos: Array
@@ -52,7 +55,7 @@ class JointValues(NamedTuple):
 
 
 def to_mujoco(
-    at: Configuration,
+    configuration: Configuration,
     q: ArrayLike,
     v: ArrayLike | None = None,
     a: ArrayLike | None = None,
@@ -61,7 +64,7 @@ def to_mujoco(
     """Converts a state to MuJoCo's conventions.
 
     Args:
-        at: `robot.configuration`.
+        configuration: `robot.configuration`.
         q: (..., nq) positions.
         v: (..., nv) velocities; accelerations need them.
         a: (..., nv) accelerations.
@@ -70,12 +73,14 @@ def to_mujoco(
     Raises:
         InvalidArgumentError: MuJoCo has no such joint type, or an argument has the wrong shape.
     """
-    qpos, qvel, qacc, force = _spread(at, {"q": q, "v": v, "a": a, "tau": tau})
+    qpos, qvel, qacc, force = _broadcast_copies(configuration, {"q": q, "v": v, "a": a, "tau": tau})
     assert qpos is not None
-    own = None if qvel is None else qvel.copy()
-    for joint, base in _bases(at, qpos, 1):
+    body_velocity = None if qvel is None else qvel.copy()
+    for joint, base in _bases(configuration, qpos, 1):
         if qacc is not None:
-            qacc[..., base.linear] = _times(base.rotation, qacc[..., base.linear] + base.turned(joint, own, "v"))
+            qacc[..., base.linear] = _times(
+                base.rotation, qacc[..., base.linear] + base.omega_cross_v(joint, body_velocity, "v")
+            )
         for x in (qvel, force):
             if x is not None:
                 x[..., base.linear] = _times(base.rotation, x[..., base.linear])
@@ -83,7 +88,7 @@ def to_mujoco(
 
 
 def from_mujoco(
-    at: Configuration,
+    configuration: Configuration,
     qpos: ArrayLike,
     qvel: ArrayLike | None = None,
     qacc: ArrayLike | None = None,
@@ -92,7 +97,7 @@ def from_mujoco(
     """The inverse of `to_mujoco`.
 
     Args:
-        at: `robot.configuration`.
+        configuration: `robot.configuration`.
         qpos: (..., nq), joint after joint in our order.
         qvel: (..., nv); accelerations need them.
         qacc: (..., nv).
@@ -101,26 +106,26 @@ def from_mujoco(
     Raises:
         InvalidArgumentError: MuJoCo has no such joint type, or an argument has the wrong shape.
     """
-    q, v, a, tau = _spread(at, {"qpos": qpos, "qvel": qvel, "qacc": qacc, "force": force})
+    q, v, a, tau = _broadcast_copies(configuration, {"qpos": qpos, "qvel": qvel, "qacc": qacc, "force": force})
     assert q is not None
-    for joint, base in _bases(at, q, -1):
+    for joint, base in _bases(configuration, q, -1):
         back = base.rotation.mT
         for x in (v, tau):
             if x is not None:
                 x[..., base.linear] = _times(back, x[..., base.linear])
         if a is not None:
-            a[..., base.linear] = _times(back, a[..., base.linear]) - base.turned(joint, v, "qvel")
+            a[..., base.linear] = _times(back, a[..., base.linear]) - base.omega_cross_v(joint, v, "qvel")
     return JointValues(q, v, a, tau)
 
 
-def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None = None) -> dict[str, Any]:
+def to_ros(configuration: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None = None) -> dict[str, Any]:
     """Converts one state to the fields of `sensor_msgs/JointState` and `sensor_msgs/MultiDOFJointState`.
 
     Joints with one degree of freedom are in `joint_state`, the others in `multi_dof_joint_state`: their pose in the
     joint frame, and their twist in the child's axes, as in `nav_msgs/Odometry`.
 
     Args:
-        at: `robot.configuration`.
+        configuration: `robot.configuration`.
         q: (nq,) positions.
         v: (nv,) velocities.
         tau: (nv,) efforts of the joints with one degree of freedom; None leaves them out.
@@ -128,11 +133,13 @@ def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None 
     Raises:
         InvalidArgumentError: An argument has the wrong shape.
     """
-    q, v = _one("q", q, at.nq), _one("v", v, at.nv)
-    efforts = None if tau is None else _one("tau", tau, at.nv)
+    q, v = _single_state("q", q, configuration.nq), _single_state("v", v, configuration.nv)
+    efforts = None if tau is None else _single_state("tau", tau, configuration.nv)
     single: dict[str, list[Any]] = {"name": [], "position": [], "velocity": [], "effort": []}
-    several: dict[str, list[Any]] = {"joint_names": [], "transforms": [], "twist": []}
-    for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
+    multi_dof: dict[str, list[Any]] = {"joint_names": [], "transforms": [], "twist": []}
+    for name, joint, in_q, in_v in zip(
+        configuration.names, configuration.joints, configuration.q_slices, configuration.v_slices, strict=True
+    ):
         if joint.nv == 1:
             single["name"].append(name)
             single["position"].append(float(q[in_q.start]))
@@ -142,14 +149,14 @@ def to_ros(at: Configuration, q: ArrayLike, v: ArrayLike, tau: ArrayLike | None 
             continue
         rotation, p = joint.to_pose(q[in_q].tolist())
         turning, shifting = np.split(joint.subspace @ v[in_v], 2)
-        several["joint_names"].append(name)
-        several["transforms"].append({"translation": _xyz(p), "rotation": _xyzw(rotation)})
-        several["twist"].append({"linear": _xyz(shifting), "angular": _xyz(turning)})
-    return {"joint_state": single, "multi_dof_joint_state": several}
+        multi_dof["joint_names"].append(name)
+        multi_dof["transforms"].append({"translation": _xyz(p), "rotation": _xyzw(rotation)})
+        multi_dof["twist"].append({"linear": _xyz(shifting), "angular": _xyz(turning)})
+    return {"joint_state": single, "multi_dof_joint_state": multi_dof}
 
 
 def from_ros(
-    at: Configuration, joint_state: Mapping[str, Any], multi_dof_joint_state: Mapping[str, Any] | None = None
+    configuration: Configuration, joint_state: Mapping[str, Any], multi_dof_joint_state: Mapping[str, Any] | None = None
 ) -> JointValues:
     """Inverse of `to_ros`: converts the two messages, given as maps of their fields, in any order of joints.
 
@@ -161,14 +168,16 @@ def from_ros(
         InvalidArgumentError: A joint of the robot is missing, has no position or an invalid quaternion, a field does
             not have one entry per name, or a number is infinite. `path` names the field.
     """
-    q, v, tau = np.zeros(at.nq), np.zeros(at.nv), np.zeros(at.nv)
-    moves, forced = True, any(joint.nv == 1 for joint in at.joints)
-    several_of = multi_dof_joint_state or {}
+    q, v, tau = np.zeros(configuration.nq), np.zeros(configuration.nv), np.zeros(configuration.nv)
+    moves, forced = True, any(joint.nv == 1 for joint in configuration.joints)
+    multi_dof_message = multi_dof_joint_state or {}
     single = list(joint_state.get("name", ()))
     values = {field: _field(joint_state, field, len(single)) for field in ("position", "velocity", "effort")}
-    several = list(several_of.get("joint_names", ()))
-    poses, twists = (_messages(several_of, field, len(several)) for field in ("transforms", "twist"))
-    for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
+    multi_dof_names = list(multi_dof_message.get("joint_names", ()))
+    poses, twists = (_messages(multi_dof_message, field, len(multi_dof_names)) for field in ("transforms", "twist"))
+    for name, joint, in_q, in_v in zip(
+        configuration.names, configuration.joints, configuration.q_slices, configuration.v_slices, strict=True
+    ):
         if joint.nv == 1 and name in single:
             k = single.index(name)
             position, velocity, effort = (_entry(field, array, k, name) for field, array in values.items())
@@ -179,8 +188,8 @@ def from_ros(
             v[in_v] = 0.0 if velocity is None else velocity
             forced = forced and effort is not None
             tau[in_v] = 0.0 if effort is None else effort
-        elif joint.nv > 1 and name in several:
-            k = several.index(name)
+        elif joint.nv > 1 and name in multi_dof_names:
+            k = multi_dof_names.index(name)
             if poses is None:
                 raise InvalidArgumentError(f"the message has no transform of joint '{name}'", path="transforms")
             p = _parts(poses[k], "translation", "xyz", f"transforms[{k}]")
@@ -194,22 +203,27 @@ def from_ros(
                 moves = moves and not np.isnan(motion).any()
                 if moves:
                     _check_finite(motion, name, f"twist[{k}]")
+                    # The nearest motion that the joint allows: an estimated twist has parts outside its freedom.
                     v[in_v] = np.linalg.pinv(joint.subspace) @ motion
         else:
             raise InvalidArgumentError(f"the messages have no joint '{name}'", path="joint_names")
     return JointValues(q, v if moves else None, None, tau if forced else None)
 
 
-def _spread(at: Configuration, given: Mapping[str, ArrayLike | None]) -> list[Array | None]:
+def _broadcast_copies(
+    configuration: Configuration, vectors_by_name: Mapping[str, ArrayLike | None]
+) -> list[Array | None]:
     """Returns copies of positions and of arrays with the length of v, broadcast to common leading axes."""
-    lengths = zip(given.items(), (at.nq, at.nv, at.nv, at.nv), strict=True)
+    lengths = zip(
+        vectors_by_name.items(), (configuration.nq, configuration.nv, configuration.nv, configuration.nv), strict=True
+    )
     arrays = {name: vectors(name, value, length) for (name, value), length in lengths if value is not None}
     lead = broadcast({name: array.shape[:-1] for name, array in arrays.items()})
-    spread = {name: np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for name, x in arrays.items()}
-    return [spread.get(name) for name in given]
+    copies = {name: np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for name, x in arrays.items()}
+    return [copies.get(name) for name in vectors_by_name]
 
 
-def _one(name: str, value: ArrayLike, length: int) -> Array:
+def _single_state(name: str, value: ArrayLike, length: int) -> Array:
     """Returns (length,) numbers: a message contains one state."""
     array = numbers(value)
     if array is None or array.shape != (length,):
@@ -281,7 +295,7 @@ def _rotation_of(message: Any, name: str, path: str) -> Array:
 
 
 class _Base(NamedTuple):
-    """A floating or planar joint: linear velocities are in body axes here and in joint axes in MuJoCo.
+    """A joint with `Joint.linear` velocities, which are in body axes here and in joint axes in MuJoCo.
 
     rotation: (..., n, n) from body to joint axes. linear, angular: their slices of v.
     """
@@ -290,7 +304,7 @@ class _Base(NamedTuple):
     linear: slice
     angular: slice
 
-    def turned(self, joint: Joint, v: Array | None, name: str) -> Array:
+    def omega_cross_v(self, joint: Joint, v: Array | None, name: str) -> Array:
         """Returns omega x v (..., n): the difference between the derivative of v and the acceleration of the point."""
         if v is None:
             raise InvalidArgumentError(f"accelerations of a {joint.type} joint need its velocities", path=name)
@@ -300,24 +314,24 @@ class _Base(NamedTuple):
         return np.stack([-omega[..., 0] * linear[..., 1], omega[..., 0] * linear[..., 0]], axis=-1)
 
 
-def _bases(at: Configuration, q: Array, shift: Literal[1, -1]) -> Iterator[tuple[Joint, _Base]]:
-    """Yields the floating and planar joints, and shifts the entries of all quaternions of q, in place: 1 makes them
-    MuJoCo's, -1 ours. Raises if MuJoCo lacks a type.
+def _bases(configuration: Configuration, q: Array, shift: Literal[1, -1]) -> Iterator[tuple[Joint, _Base]]:
+    """Yields the joints with velocities in other axes, and shifts the entries of all quaternions of q, in place: 1
+    makes them MuJoCo's, -1 ours. Raises if MuJoCo lacks a type.
     """
-    for name, joint in zip(at.names, at.joints, strict=True):
+    for name, joint in zip(configuration.names, configuration.joints, strict=True):
         if joint.mujoco is None:
-            raise InvalidArgumentError(f"joint '{name}' is {joint.type}, a type that MuJoCo does not have", path="at")
-    for joint, in_q, in_v in zip(at.joints, at.q_slices, at.v_slices, strict=True):
-        own, begin = q[..., in_q], in_v.start
-        ours, inner = own.copy(), joint.quaternion
-        own[..., inner] = np.roll(own[..., inner], shift, axis=-1)
-        x = ours if shift == 1 else own
-        if joint.mujoco == "free":
-            yield joint, _Base(joint.pose(x)[0], slice(begin, begin + 3), slice(begin + 3, in_v.stop))
-        elif joint.type == "planar":
-            c, s = np.cos(x[..., 2]), np.sin(x[..., 2])
-            rotation = np.stack([np.stack([c, -s], axis=-1), np.stack([s, c], axis=-1)], axis=-2)
-            yield joint, _Base(rotation, slice(begin, begin + 2), slice(begin + 2, in_v.stop))
+            raise InvalidArgumentError(
+                f"joint '{name}' is {joint.type}, a type that MuJoCo does not have", path="configuration"
+            )
+    for joint, in_q, in_v in zip(configuration.joints, configuration.q_slices, configuration.v_slices, strict=True):
+        view, inner = q[..., in_q], joint.quaternion
+        # A copy, because the next line overwrites our quaternion, from which the axes are computed.
+        q_before = view.copy()
+        view[..., inner] = np.roll(view[..., inner], shift, axis=-1)
+        if joint.linear.stop:
+            end = in_v.start + joint.linear.stop
+            rotation = joint.axes(q_before if shift == 1 else view)
+            yield joint, _Base(rotation, slice(in_v.start, end), slice(end, in_v.stop))
 
 
 def _times(R: Array, x: Array) -> Array:

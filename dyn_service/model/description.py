@@ -14,8 +14,9 @@ import numpy as np
 
 from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.errors import InvalidArgumentError, UrdfError
-from dyn_service.model import joints
 from dyn_service.model.arrays import Matrix, Vector
+from dyn_service.model.joints import FIXED, JOINT_TYPES
+from dyn_service.model.joints import Joint as JointModel
 from dyn_service.support.suggestions import did_you_mean
 
 RootType = Literal["fixed", "planar", "floating"]
@@ -38,7 +39,7 @@ UNUSED_SHAPES = "is not used in dynamics"
 NoteKind = Literal["defaulted", "changed", "dropped", "warning", "reported", "acting", "following", "merged", "loop"]
 
 JointType = str
-"""One of `joints.JOINT_TYPES`."""
+"""One of `JOINT_TYPES`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +122,7 @@ class Joint:
     axis: (3,), unit length, in the joint frame; (1, 0, 0) and unused for fixed joints. damping and the other passive
     parameters: as in `passive.Passive`, one number for all degrees of freedom. friction_width: None is the joint type's
     default. reduction: turns of the motor per turn of the joint, if the file gives it.
+    driven: whether a motor moves it; None: the file says of no joint that it is driven.
     """
 
     name: str
@@ -141,11 +143,45 @@ class Joint:
     stiffness: float = 0.0
     rest: float = 0.0
     reduction: float | None = None
+    driven: bool | None = None
 
     @cached_property
-    def moves(self) -> joints.Joint:
+    def moves(self) -> JointModel:
         """The joint type with its axis and pitch."""
-        return joints.JOINT_TYPES[self.type](self.axis, self.pitch)
+        return JOINT_TYPES[self.type](self.axis, self.pitch)
+
+
+@dataclass(frozen=True, eq=False)
+class LoopJoint:
+    """A joint that closes a loop: it connects two links of the tree and blocks what its type does not allow.
+
+    type: one of `JOINT_TYPES`; `fixed` is a weld. The joint frame in the parent link's frame: parent_xyz (3,) m,
+    parent_rotation (3, 3); in the child link's: child_xyz, child_rotation. Both coincide where the joint is at
+    its zero. axis: (3,), unit length, in the joint frame; (1, 0, 0) for types without an axis. pitch: m per turn,
+    of screws.
+    """
+
+    name: str
+    type: JointType
+    parent: str
+    child: str
+    parent_xyz: Vector
+    parent_rotation: Matrix
+    child_xyz: Vector
+    child_rotation: Matrix
+    axis: Vector
+    pitch: float = 0.0
+    line: int = 0
+
+    @cached_property
+    def moves(self) -> JointModel:
+        """The joint type with its axis and pitch."""
+        return JOINT_TYPES[self.type](self.axis, self.pitch)
+
+    @property
+    def frames(self) -> tuple[tuple[str, Vector, Matrix], tuple[str, Vector, Matrix]]:
+        """The joint frame on each link: "parent" or "child", position and rotation."""
+        return ("parent", self.parent_xyz, self.parent_rotation), ("child", self.child_xyz, self.child_rotation)
 
 
 @dataclass(frozen=True)
@@ -155,7 +191,7 @@ class Note:
     kind: `defaulted` (absent, a default was used), `changed` (normalised, rounded), `dropped` (in the file, not used),
     `warning` (kept as written, probably a mistake), `reported` (read, without effect), `acting` (passive forces of a
     joint), `following` (a mimic joint), `merged` (a link merged with its parent's body by a fixed joint), `loop` (it
-    closes a loop that the tree lacks).
+    closes a loop and is no loop joint).
     """
 
     kind: NoteKind
@@ -169,6 +205,7 @@ class Description:
     """A robot as its file describes it, with the notes of the import. `source` names the file or other origin.
 
     root: how the root link moves in the world. gravity: m/s^2, world axes, for calls that do not specify one.
+    loop_joints: what closes loops of the tree.
     """
 
     name: str
@@ -178,22 +215,35 @@ class Description:
     notes: tuple[Note, ...] = field(default=())
     root: RootType = "fixed"
     gravity: tuple[float, float, float] = DEFAULT_GRAVITY
+    loop_joints: tuple[LoopJoint, ...] = ()
 
     @cached_property
     def loops(self) -> tuple[Note, ...]:
         """The notes on what joins links or joints in a loop and is not in the tree; none if loops are cut."""
+        closing = (closing_note(joint, "loop") for joint in self.loop_joints)
+        return (*self.unread_loops, *closing)
+
+    @property
+    def unread_loops(self) -> tuple[Note, ...]:
+        """The notes on what closes a loop and is no loop joint, because none is equivalent; none if loops are cut."""
         return tuple(note for note in self.notes if note.kind == "loop")
 
     @property
     def loop_refusal(self) -> str:
-        """Why there are no efforts, and what to do; "" for a robot without closed loops."""
-        if not self.loops:
+        """Why there are no efforts, and what to do; "" for a robot whose loops are all closed by loop joints."""
+        if not self.unread_loops:
             return ""
-        note, *rest = self.loops
+        note, *rest = self.unread_loops
         return (
             f"{note.element} {note.text}{f' ({len(rest)} more)' if rest else ''}, and what it carries is not computed; "
             'loops="cut" (--loops cut, loops: cut) takes the tree that is left'
         )
+
+
+def closing_note(joint: LoopJoint, kind: NoteKind) -> Note:
+    """Returns a note on a loop joint where the tree alone is used."""
+    text = f"closes a loop of links, from '{joint.parent}' to '{joint.child}': it is ignored"
+    return Note(kind, f"joint '{joint.name}'", text, joint.line)
 
 
 def rooted(description: Description, root: RootType) -> Description:
@@ -201,35 +251,47 @@ def rooted(description: Description, root: RootType) -> Description:
     joint by which an importer placed the root in the world are removed.
 
     Raises:
-        InvalidArgumentError: Unknown kind of root, or a joint of the file already moves the robot in the world.
+        InvalidArgumentError: Unknown kind of root, or a joint of the file already moves the robot in the world, or a
+            loop joint holds it there.
         UrdfError: A joint of the robot has the name of the root joint.
     """
-    if root not in get_args(RootType):
-        known = ", ".join(get_args(RootType))
-        near = did_you_mean(root, get_args(RootType))
-        raise InvalidArgumentError(f"root must be one of {known}, found {root!r}{near}", path="root")
-    if root == "fixed":
+    root_types = get_args(RootType)
+    if root not in root_types:
+        suggestion = did_you_mean(root, root_types)
+        raise InvalidArgumentError(
+            f"root must be one of {', '.join(root_types)}, found {root!r}{suggestion}", path="root"
+        )
+    if root == FIXED.type:
         return description
-    taken = next((joint for joint in description.joints if joint.name == ROOT_JOINT), None)
-    if taken is not None:
+    joints_of_file: tuple[Joint | LoopJoint, ...] = (*description.joints, *description.loop_joints)
+    namesake = next((joint for joint in joints_of_file if joint.name == ROOT_JOINT), None)
+    if namesake is not None:
         text = f"the name is reserved for the joint between the world and a {root} root; rename it"
-        raise UrdfError(text, line=taken.line or None, element=f"joint '{taken.name}'")
+        raise UrdfError(text, line=namesake.line or None, element=f"joint '{namesake.name}'")
     children = {joint.child for joint in description.joints}
-    added = {link.name for link in description.links if link.added} - children
-    if added:
-        links = tuple(link for link in description.links if link.name not in added)
-        joints = tuple(joint for joint in description.joints if joint.parent not in added)
+    added_links = {link.name for link in description.links if link.added} - children
+    if added_links:
+        holding = next((x for x in description.loop_joints if {x.parent, x.child} & added_links), None)
+        if holding is not None:
+            raise InvalidArgumentError(
+                f"root '{root}' conflicts with joint '{holding.name}', which closes a loop with the world; omit root",
+                path="root",
+            )
+        links = tuple(link for link in description.links if link.name not in added_links)
+        joints = tuple(joint for joint in description.joints if joint.parent not in added_links)
         description = replace(description, links=links, joints=joints)
         children = {joint.child for joint in joints}
     (link,) = {link.name for link in description.links} - children
-    weighs = any(each.name == link and each.inertial is not None for each in description.links)
-    moving = next((j for j in description.joints if j.parent == link and j.type in ("floating", "planar")), None)
-    if moving is not None and not weighs:
+    has_inertia = any(body.name == link and body.inertial is not None for body in description.links)
+    movable = (joint for joint in description.joints if joint.parent == link and joint.moves.nv)
+    moving = next((joint for joint in movable if joint.type in root_types), None)
+    if moving is not None and not has_inertia:
         raise InvalidArgumentError(
             f"root '{root}' conflicts with joint '{moving.name}' of type {moving.type}, by which the file "
             "already moves the robot in the world; omit root",
             path="root",
         )
+    # They describe a fixed root, which this robot does not have.
     notes = tuple(note for note in description.notes if FIXED_ROOT not in note.text)
     return replace(description, root=root, notes=notes)
 
@@ -238,7 +300,7 @@ def with_loops(description: Description, loops: LoopHandling) -> Description:
     """Returns the robot with its loops as they are, or cut.
 
     Raises:
-        InvalidArgumentError: `loops` is none of these.
+        InvalidArgumentError: `loops` is not one of the choices.
     """
     choices = get_args(LoopHandling)
     if loops not in choices:
@@ -246,7 +308,8 @@ def with_loops(description: Description, loops: LoopHandling) -> Description:
     if loops == "closed":
         return description
     notes = (replace(note, kind="reported") if note.kind == "loop" else note for note in description.notes)
-    return replace(description, notes=tuple(notes))
+    cut = (closing_note(joint, "reported") for joint in description.loop_joints)
+    return replace(description, notes=(*notes, *cut), loop_joints=())
 
 
 def without_passive(description: Description) -> Description:

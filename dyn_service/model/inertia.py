@@ -44,8 +44,8 @@ class BodyInertia:
         """
         axes = np.eye(3, dtype=inertia.dtype) if rotation is None else rotation
         about_com = axes @ inertia @ axes.T
-        about_origin = about_com - _on(mass, 2) * skew(com) @ skew(com)
-        return cls(mass, _on(mass, 1) * com, about_origin, (com, axes, inertia))
+        about_origin = about_com - _with_axes(mass, 2) * skew(com) @ skew(com)
+        return cls(mass, _with_axes(mass, 1) * com, about_origin, (com, axes, inertia))
 
     @property
     def com(self) -> Vector:
@@ -61,22 +61,22 @@ class BodyInertia:
             _, axes, inertia = self.centre
             return axes @ inertia @ axes.T
         s = skew(self.com)
-        return np.asarray(self.about_origin + _on(self.mass, 2) * s @ s)
+        return np.asarray(self.about_origin + _with_axes(self.mass, 2) * s @ s)
 
     @property
     def matrix(self) -> Matrix:
         """M, (..., 6, 6), as in the module's docstring."""
-        blocks = (self.about_origin, skew(self.moment), _on(self.mass, 2) * np.eye(3))
-        about, h, m = np.broadcast_arrays(*blocks)
-        return np.block([[about, h], [h.mT, m]])
+        blocks = (self.about_origin, skew(self.moment), _with_axes(self.mass, 2) * np.eye(3))
+        I, h, m = np.broadcast_arrays(*blocks)
+        return np.block([[I, h], [h.mT, m]])
 
-    def mapped(self, of: Callable[[Any, int], Any]) -> BodyInertia:
+    def mapped(self, f: Callable[[Any, int], Any]) -> BodyInertia:
         """Applies a function to each array; it also gets the array's number of axes."""
         centre = None
         if self.centre is not None:
             com, axes, inertia = self.centre
-            centre = (of(com, 1), axes, of(inertia, 2))
-        return BodyInertia(float(of(self.mass, 0)), of(self.moment, 1), of(self.about_origin, 2), centre)
+            centre = (f(com, 1), axes, f(inertia, 2))
+        return BodyInertia(float(f(self.mass, 0)), f(self.moment, 1), f(self.about_origin, 2), centre)
 
     @property
     def lead(self) -> tuple[int, ...]:
@@ -85,46 +85,47 @@ class BodyInertia:
 
     def transformed(self, rotation: Matrix, origin: Vector) -> BodyInertia:
         """Returns the inertia in a frame A in which the body frame B has the pose R_AB, p_AB."""
-        moment, p = _turned(rotation, self.moment), skew(origin)
+        moment, p = _rotated(rotation, self.moment), skew(origin)
         cross = p @ skew(moment)
-        about = rotation @ self.about_origin @ rotation.T - cross - cross.mT - _on(self.mass, 2) * p @ p
+        about_origin = rotation @ self.about_origin @ rotation.T - cross - cross.mT - _with_axes(self.mass, 2) * p @ p
         centre = None
         if self.centre is not None:
             com, axes, inertia = self.centre
-            centre = (_turned(rotation, com) + origin, rotation @ axes, inertia)
-        return BodyInertia(self.mass, moment + _on(self.mass, 1) * origin, about, centre)
+            centre = (_rotated(rotation, com) + origin, rotation @ axes, inertia)
+        return BodyInertia(self.mass, moment + _with_axes(self.mass, 1) * origin, about_origin, centre)
 
     def __add__(self, other: BodyInertia) -> BodyInertia:
         mass, moment = self.mass + other.mass, self.moment + other.moment
         centre = None
         if self.centre is not None and other.centre is not None:
             # About the common centre, because a small inertia would lose digits about the origin.
-            com = _per_mass(_on(self.mass, 1) * self.com + _on(other.mass, 1) * other.com, mass)
-            about = sum(
-                part.about_com - _on(part.mass, 2) * skew(part.com - com) @ skew(part.com - com)
+            com = _per_mass(_with_axes(self.mass, 1) * self.com + _with_axes(other.mass, 1) * other.com, mass)
+            about_com = sum(
+                part.about_com - _with_axes(part.mass, 2) * skew(part.com - com) @ skew(part.com - com)
                 for part in (self, other)
             )
-            centre = (com, np.eye(3), np.asarray(about))
+            centre = (com, np.eye(3), np.asarray(about_com))
         return BodyInertia(mass, moment, self.about_origin + other.about_origin, centre)
 
     def __sub__(self, other: BodyInertia) -> BodyInertia:
+        # Without `centre`: what an inertia transfer leaves may have no mass.
         return BodyInertia(self.mass - other.mass, self.moment - other.moment, self.about_origin - other.about_origin)
 
 
 def skew(a: Vector) -> Matrix:
     """Returns the matrix a~ (..., 3, 3) with a~ b = a x b."""
-    found = np.zeros((*a.shape, 3), dtype=a.dtype)
-    found[..., 0, 1], found[..., 0, 2], found[..., 1, 2] = -a[..., 2], a[..., 1], -a[..., 0]
-    found[..., 1, 0], found[..., 2, 0], found[..., 2, 1] = a[..., 2], -a[..., 1], a[..., 0]
-    return found
+    matrix = np.zeros((*a.shape, 3), dtype=a.dtype)
+    matrix[..., 0, 1], matrix[..., 0, 2], matrix[..., 1, 2] = -a[..., 2], a[..., 1], -a[..., 0]
+    matrix[..., 1, 0], matrix[..., 2, 0], matrix[..., 2, 1] = a[..., 2], -a[..., 1], a[..., 0]
+    return matrix
 
 
-def _on(mass: Any, axes: int) -> Any:
+def _with_axes(mass: Any, axes: int) -> Any:
     """Reshapes masses so that they multiply arrays with this number of axes."""
     return mass[(..., *(None,) * axes)] if isinstance(mass, np.ndarray) else mass
 
 
-def _turned(rotation: Matrix, x: Vector) -> Vector:
+def _rotated(rotation: Matrix, x: Vector) -> Vector:
     """Returns R x for vectors (..., 3)."""
     return np.asarray((rotation @ x[..., None])[..., 0])
 
@@ -133,8 +134,8 @@ def _per_mass(moment: Vector, mass: Any) -> Vector:
     """Returns moment / mass, or 0 if the mass is zero."""
     if not isinstance(mass, np.ndarray):
         return moment / mass if mass else 0 * moment
-    none = mass == 0.0
-    return np.where(none[..., None], 0.0, moment / np.where(none, 1.0, mass)[..., None])
+    is_massless = mass == 0.0
+    return np.where(is_massless[..., None], 0.0, moment / np.where(is_massless, 1.0, mass)[..., None])
 
 
 ZERO_INERTIA = BodyInertia.from_com(0.0, np.zeros(3), np.zeros((3, 3)))
@@ -142,8 +143,8 @@ ZERO_INERTIA = BodyInertia.from_com(0.0, np.zeros(3), np.zeros((3, 3)))
 
 def combine(parts: Iterable[BodyInertia]) -> BodyInertia:
     """Returns the inertia of bodies that move as one, all in the same frame."""
-    first, *others = tuple(parts) or (ZERO_INERTIA,)
-    return sum(others, first)
+    first, *rest = tuple(parts) or (ZERO_INERTIA,)
+    return sum(rest, first)
 
 
 def principal_moments(about_com: Matrix) -> Vector:
@@ -151,12 +152,12 @@ def principal_moments(about_com: Matrix) -> Vector:
     return np.asarray(np.linalg.eigvalsh(0.5 * (about_com + about_com.mT)))
 
 
-def eigenvalues_exceed(matrix: Matrix, least: Any) -> Any:
-    """Returns whether all eigenvalues of symmetric matrices (..., 3, 3) exceed `least` (...,).
+def eigenvalues_exceed(matrix: Matrix, threshold: Any) -> Any:
+    """Returns whether all eigenvalues of symmetric matrices (..., 3, 3) exceed `threshold` (...,).
 
     It uses pivots, which takes a hundredth of the time that eigenvalues of thousands of matrices take.
     """
-    A = matrix - np.asarray(least)[..., None, None] * np.eye(3)
+    A = matrix - np.asarray(threshold)[..., None, None] * np.eye(3)
     with np.errstate(divide="ignore", invalid="ignore"):
         first = A[..., 0, 0]
         share = A[..., 0, 1:] / first[..., None]

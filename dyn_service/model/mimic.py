@@ -43,11 +43,13 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True)
 class NarrowedLimits:
-    """The limits of a leader. own: its own limits. bounds: its limits such that followers keep theirs too. narrowed_by:
-    the followers that narrowed them. disjoint: followers whose range does not overlap with the others' and is ignored.
+    """The limits of a leader.
+
+    own_bounds: its own limits. bounds: its limits such that followers keep theirs too. narrowed_by: the followers that
+    narrowed them. disjoint: followers whose range does not overlap with the others' and is ignored.
     """
 
-    own: Bounds
+    own_bounds: Bounds
     bounds: Bounds
     narrowed_by: tuple[str, ...]
     disjoint: tuple[str, ...]
@@ -59,46 +61,47 @@ def resolved_mimics(joints: Iterable[Joint]) -> dict[str, Mimic]:
     Raises:
         UrdfError: A leader or follower has several degrees of freedom, or the numbers of a chain are too large.
     """
-    of = {joint.name: joint for joint in joints}
-    found: dict[str, Mimic] = {}
-    for joint in of.values():
-        chain, at = [], joint
-        while at.name not in found and (mimic := mimic_of(at, of)) is not None:
-            chain.append((at, mimic))
-            at = of[mimic.joint]
-        inner = found.get(at.name, Mimic(at.name))
-        for each, mimic in reversed(chain):
+    joint_by_name = {joint.name: joint for joint in joints}
+    mimics: dict[str, Mimic] = {}
+    for joint in joint_by_name.values():
+        chain, link = [], joint
+        while link.name not in mimics and (mimic := mimic_of(link, joint_by_name)) is not None:
+            chain.append((link, mimic))
+            link = joint_by_name[mimic.joint]
+        inner = mimics.get(link.name, Mimic(link.name))
+        # From the leader outward, since each rule applies to the position that the one before gives.
+        for follower, mimic in reversed(chain):
             m = mimic.multiplier
             inner = Mimic(inner.joint, m * inner.multiplier, m * inner.offset + mimic.offset)
             if not max(abs(inner.multiplier), abs(inner.offset)) <= _LARGEST:
-                raise _fault(each, f"its mimic chain is {rule(inner)}, expected numbers of at most {_LARGEST:g}")
-            found[each.name] = inner
-    return found
+                raise _fault(follower, f"its mimic chain is {rule(inner)}, expected numbers of at most {_LARGEST:g}")
+            mimics[follower.name] = inner
+    return mimics
 
 
-def mimic_of(joint: Joint, of: Mapping[str, Joint]) -> Mimic | None:
-    """Returns the mimic rule of a joint if it and the mimicked joint move. `of`: the robot's joints by name.
+def mimic_of(joint: Joint, joint_by_name: Mapping[str, Joint]) -> Mimic | None:
+    """Returns the mimic rule of a joint if it and the mimicked joint move. joint_by_name: the robot's joints.
 
     Raises:
         UrdfError: One of the two has several degrees of freedom.
     """
-    leader = None if joint.mimic is None else of.get(joint.mimic.joint)
+    leader = None if joint.mimic is None else joint_by_name.get(joint.mimic.joint)
     if leader is None or not (joint.moves.nv and leader.moves.nv):
         return None
-    for what, each in (("the joint", joint), (f"the mimicked joint '{leader.name}'", leader)):
-        if each.moves.nv != 1:
-            ways = f"of type {each.moves.type}, with {each.moves.nv} degrees of freedom"
-            raise _fault(joint, f"{what} is {ways}, expected 1")
+    for role, member in (("the joint", joint), (f"the mimicked joint '{leader.name}'", leader)):
+        if member.moves.nv != 1:
+            ways = f"of type {member.moves.type}, with {member.moves.nv} degrees of freedom"
+            raise _fault(joint, f"{role} is {ways}, expected 1")
     return joint.mimic
 
 
 def followers_by_leader(joints: Iterable[Joint], mimics: Mapping[str, Mimic]) -> dict[str, list[tuple[Joint, Mimic]]]:
     """Returns, for each leader, its followers and their rules. mimics: from `resolved_mimics`."""
-    found: dict[str, list[tuple[Joint, Mimic]]] = {}
+    followers: dict[str, list[tuple[Joint, Mimic]]] = {}
     for joint in joints:
         if joint.name in mimics:
-            found.setdefault(mimics[joint.name].joint, []).append((joint, mimics[joint.name]))
-    return found
+            followers.setdefault(mimics[joint.name].joint, []).append((joint, mimics[joint.name]))
+    return followers
 
 
 def moved_by_a_turn(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> list[str]:
@@ -126,8 +129,12 @@ def without_mimics(description: Description) -> Description:
         if joint.mimic is not None and {joint.name, joint.mimic.joint} <= names:
             text = f"mimics {rule(joint.mimic)} in the source; here it is independent, with its own q and tau"
             notes.append(Note("reported", f"joint '{joint.name}'", text, joint.line))
+    # Followers of loop joints are refused by notes that no longer hold.
+    closing = {joint.name for joint in description.loop_joints}
+    led = {f"joint {x.name!r}" for x in description.joints if x.mimic is not None and x.mimic.joint in closing}
+    earlier = (replace(x, kind="reported") if x.kind == "loop" and x.element in led else x for x in description.notes)
     joints = tuple(replace(joint, mimic=None) for joint in description.joints)
-    return replace(description, joints=joints, notes=(*description.notes, *notes))
+    return replace(description, joints=joints, notes=(*earlier, *notes))
 
 
 def rule(mimic: Mimic) -> str:
@@ -154,26 +161,27 @@ def narrowed_limits(leader: Joint, mimics: Iterable[tuple[Joint, Mimic]]) -> Nar
     Effort and velocity limits of 0 of a follower, and empty ranges, are ignored: a follower has no motor, and exporters
     write 0. The effort limit of a follower applies as if it took all of the leader's effort.
     """
-    own = found = bounds(leader)
+    own_bounds = narrowed = bounds(leader)
     narrowed_by, disjoint = [], []
     for joint, mimic in mimics:
         limits, m = bounds(joint), mimic.multiplier
         if m == 0.0:
             continue
-        narrower = found
+        narrower = narrowed
         if limits.lower < limits.upper:
             ends = sorted(((limits.lower - mimic.offset) / m, (limits.upper - mimic.offset) / m))
-            narrower = found._replace(lower=max(found.lower, ends[0]), upper=min(found.upper, ends[1]))
-            if narrower != found and not narrower.lower < narrower.upper:
+            narrower = narrowed._replace(lower=max(narrowed.lower, ends[0]), upper=min(narrowed.upper, ends[1]))
+            if narrower != narrowed and not narrower.lower < narrower.upper:
                 disjoint.append(joint.name)
-                narrower = found
+                narrower = narrowed
         for name in ("velocity", "acceleration", "jerk"):
+            # A follower has no motor, and exporters write 0 for it, which is no limit.
             if getattr(limits, name) > 0.0:
                 rate = min(getattr(narrower, name), getattr(limits, name) / abs(m))
                 narrower = narrower._replace(**{name: rate})
         if limits.effort > 0.0:
             narrower = narrower._replace(effort=min(narrower.effort, limits.effort * abs(m)))
-        if narrower != found:
+        if narrower != narrowed:
             narrowed_by.append(joint.name)
-        found = narrower
-    return NarrowedLimits(own, found, tuple(narrowed_by), tuple(disjoint))
+        narrowed = narrower
+    return NarrowedLimits(own_bounds, narrowed, tuple(narrowed_by), tuple(disjoint))

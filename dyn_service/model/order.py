@@ -43,12 +43,12 @@ class Order:
         InvalidArgumentError: `names` is not a list of names, or a joint is named twice or is missing.
     """
 
-    def __init__(self, at: Configuration, names: Any, rate_joints: Sequence[str] | None = None) -> None:
-        _check(at, names)
-        self._robots = at
-        self.at, in_q, in_v = at.chosen(names)
+    def __init__(self, configuration: Configuration, names: Any, rate_joints: Sequence[str] | None = None) -> None:
+        _check(configuration, names)
+        self._robots = configuration
+        self.at, in_q, in_v = configuration.chosen(names)
         of_joint: dict[str, list[int]] = {}
-        for k, name in enumerate(at.velocity_joints if rate_joints is None else rate_joints):
+        for k, name in enumerate(configuration.velocity_joints if rate_joints is None else rate_joints):
             of_joint.setdefault(name, []).append(k)
         row = {name: k for k, name in enumerate(of_joint)}
         moving = dict.fromkeys((*names, *row))  # mimic joints come last
@@ -59,6 +59,7 @@ class Order:
             "nr": [k for name in moving for k in of_joint[name]],
         }
         self._out = {symbol: np.array(entries, dtype=np.intp) for symbol, entries in places.items()}
+        # The inverse permutation.
         self._into = {symbol: np.argsort(entries) for symbol, entries in self._out.items()}
 
     @property
@@ -73,30 +74,30 @@ class Order:
         """
         if not isinstance(value, np.ndarray):
             return value
-        return _taken(value, spec, self._into, None if free is None else free._into)
+        return _reordered(value, spec, self._into, None if free is None else free._into)
 
     def outward(self, row: Row, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Converts outputs and the names of their rows to the caller's order."""
         specs = _specs(row)
-        found: dict[str, Any] = {}
+        converted: dict[str, Any] = {}
         for name, value in outputs.items():
             spec, label = specs.get(name), row.labels.get(name)
             if spec is not None and isinstance(value, np.ndarray):
-                value = _taken(value, spec, self._out, None)
+                value = _reordered(value, spec, self._out, None)
             elif label is not None and label.dimension in self._out:
                 value = tuple(value[k] for k in self._out[label.dimension])
-            found[name] = value
-        return found
+            converted[name] = value
+        return converted
 
     def place(self, row: Row, output: str, index: tuple[int, ...]) -> tuple[int, ...]:
         """Returns the index of a number in an output in the robot's order, from its index in the caller's."""
         spec = _specs(row).get(output)
         core = () if spec is None else spec.shape
-        moved = list(index)
+        place = list(index)
         for axis, symbol in enumerate(core, start=len(index) - len(core)):
             if symbol in self._out:
-                moved[axis] = int(self._out[symbol][index[axis]])
-        return tuple(moved)
+                place[axis] = int(self._out[symbol][index[axis]])
+        return tuple(place)
 
     def described(self, description: RobotDescription) -> RobotDescription:
         """Returns the robot's description with joints and limits in the caller's order."""
@@ -126,15 +127,15 @@ class Order:
 class Orders:
     """A cache of the most recent callers' orders for one robot."""
 
-    def __init__(self, at: Configuration, rate_joints: Sequence[str]) -> None:
-        self._at = at
-        self._made = lru_cache(maxsize=_KEPT)(lambda names: Order(at, names, rate_joints))
+    def __init__(self, configuration: Configuration, rate_joints: Sequence[str]) -> None:
+        self._at = configuration
+        self._orders = lru_cache(maxsize=_KEPT)(lambda names: Order(configuration, names, rate_joints))
 
     def of(self, names: Any) -> Order:
         """Returns the order with these names."""
         if not isinstance(names, list | tuple) or not all(type(name) is str for name in names):
             return Order(self._at, names)  # raises
-        return self._made(tuple(names))
+        return self._orders(tuple(names))
 
     def split(self, row: Row, raw: Mapping[str, Any]) -> tuple[Mapping[str, Any], Order | None]:
         """Separates the joint names from the inputs of a request; returns the other inputs, and the order or None."""
@@ -145,7 +146,7 @@ class Orders:
         return inputs, None if names is None else self.of(names)
 
 
-def _taken(array: Any, spec: Spec, entries: Mapping[str, Any], free: Mapping[str, Any] | None) -> Any:
+def _reordered(array: Any, spec: Spec, entries: Mapping[str, Any], free: Mapping[str, Any] | None) -> Any:
     """Returns an array with its axes of entries of q and v reordered."""
     for axis, symbol in enumerate(spec.shape, start=-len(spec.shape)):
         places = entries.get(symbol)  # type: ignore[arg-type]
@@ -160,28 +161,27 @@ def _specs(row: Row) -> Mapping[str, Spec]:
     return {**row.outputs, **row.intermediate_outputs} if isinstance(row, Computation) else row.outputs
 
 
-def _check(at: Configuration, names: Any) -> None:
+def _check(configuration: Configuration, names: Any) -> None:
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        text = f"{NAMES} must be a list of the movable joints' names, which are {', '.join(at.names)}"
+        text = f"{NAMES} must be a list of the movable joints' names, which are {', '.join(configuration.names)}"
         raise InvalidArgumentError(text, path=PATH)
-    known, seen = frozenset(at.names), dict[str, int]()
-    parts = frozenset((*at.position_names, *at.velocity_names)) - known
+    joint_names, seen = frozenset(configuration.names), dict[str, int]()
+    parts = frozenset((*configuration.position_names, *configuration.velocity_names)) - joint_names
     for k, name in enumerate(names):
         path = f"{PATH}[{k}]"
         if name in parts:
             joint = name.rpartition(".")[0]
             text = f"a part of joint '{joint}': the entries of a joint stay together, so name the joint"
             raise InvalidArgumentError(f"{NAMES}[{k}] is '{name}', {text}", path=path)
-        if name not in known:
-            text = (
-                f"and the robot has no such movable joint; they are {', '.join(at.names)}{did_you_mean(name, at.names)}"
-            )
+        if name not in joint_names:
+            all_names, suggestion = ", ".join(configuration.names), did_you_mean(name, configuration.names)
+            text = f"and the robot has no such movable joint; they are {all_names}{suggestion}"
             raise NotFoundError(f"{NAMES}[{k}] is '{name}', {text}", path=path)
         if name in seen:
             text = f"{NAMES} must have each movable joint once, found '{name}' at {seen[name]} and at {k}"
             raise InvalidArgumentError(text, path=path)
         seen[name] = k
-    missing = [name for name in at.names if name not in seen]
+    missing = [name for name in configuration.names if name not in seen]
     if missing:
-        text = f"{NAMES} must have all {len(known)} movable joints, found no {', '.join(map(repr, missing))}"
+        text = f"{NAMES} must have all {len(joint_names)} movable joints, found no {', '.join(map(repr, missing))}"
         raise InvalidArgumentError(text, path=PATH)

@@ -48,8 +48,8 @@ def parameters_of(tree: Tree) -> dict[str, NDArray[np.float64]]:
 
 def _of_body(mass: Any, com: Vector, about_com: Matrix) -> NDArray[np.float64]:
     lead = np.broadcast_shapes(np.shape(mass), com.shape[:-1], about_com.shape[:-2])
-    found = np.empty((*lead, OF_BODY))
-    found[..., 0] = mass
-    found[..., 1:4] = com
-    found[..., 4:] = about_com[..., ROWS, COLUMNS]
-    return found
+    numbers = np.empty((*lead, OF_BODY))
+    numbers[..., 0] = mass
+    numbers[..., 1:4] = com
+    numbers[..., 4:] = about_com[..., ROWS, COLUMNS]
+    return numbers

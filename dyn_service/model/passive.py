@@ -44,13 +44,14 @@ class Passive:
     @classmethod
     def none(cls, nv: int) -> Passive:
         """Returns the parameters of joints without passive forces."""
-        nothing = np.zeros(nv)
-        return cls(nothing, nothing, np.ones(nv), nothing, nothing, nothing)
+        zero = np.zeros(nv)
+        # The width is 1, because kernels divide by it.
+        return cls(zero, zero, np.ones(nv), zero, zero, zero)
 
     @property
     def arrays(self) -> tuple[Vector, ...]:
         """The arrays by name."""
-        return tuple(getattr(self, each.name) for each in fields(self))
+        return tuple(getattr(self, parameter.name) for parameter in fields(self))
 
     @cached_property
     def acts(self) -> frozenset[PassivePart]:
@@ -75,10 +76,11 @@ class Passive:
 
     def without(self, entries: Sequence[int]) -> Passive:
         """Returns the parameters with those of the given entries of v set to zero."""
-        still = np.ones(self.damping.shape[-1])
-        still[list(entries)] = 0.0
-        damping, friction, armature = self.damping * still, self.friction * still, self.armature * still
-        return Passive(damping, friction, self.width, armature, self.stiffness * still, self.rest)
+        factors = np.ones(self.damping.shape[-1])
+        factors[list(entries)] = 0.0
+        # Not the width, by which kernels divide.
+        damping, friction, armature = self.damping * factors, self.friction * factors, self.armature * factors
+        return Passive(damping, friction, self.width, armature, self.stiffness * factors, self.rest)
 
     def at(self, entries: Sequence[int]) -> Passive:
         """Returns the parameters of the given entries of v."""

@@ -80,6 +80,7 @@ def rk4_step(acceleration: Callable[[Any, Any], Any], q: Any, v: Any, dt: Any, o
     """Returns the state after dt by the classical Runge-Kutta step."""
     half, sixth = dt / 2, dt / 6
     a1, r1 = acceleration(q, v), on.rate(q, v)
+    # Stages add rates to the entries of a quaternion, whose length then differs from 1: no pose or rate depends on it.
     q2, v2 = q + half * r1, v + half * a1
     a2, r2 = acceleration(q2, v2), on.rate(q2, v2)
     q3, v3 = q + half * r2, v + half * a2

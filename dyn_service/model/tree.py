@@ -40,10 +40,11 @@ from dyn_service.model.description import Mimic
 from dyn_service.model.inertia import BodyInertia
 from dyn_service.model.joints import Joint
 from dyn_service.model.passive import Passive
+from dyn_service.model.traversal import Traversal
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class Tree(Traversal):
     """Bodies in parent-first order; entry i of each field belongs to body i.
 
     links: names of the links. joints: names of the inboard joints ("" for a root link fixed in the world). parent:
@@ -95,9 +96,13 @@ class Tree:
     @cached_property
     def mimicked_body(self) -> tuple[int, ...]:
         """Per body, the body whose joint its joint mimics; the body itself if it mimics none."""
-        at = {self.joints[i]: i for i in self.movable}
-        of = {i: at[mimic.joint] for i, mimic in zip(self.movable, self.mimic, strict=True) if mimic is not None}
-        return tuple(of.get(i, i) for i in range(len(self)))
+        body_by_joint = {self.joints[i]: i for i in self.movable}
+        leader_body = {
+            i: body_by_joint[mimic.joint]
+            for i, mimic in zip(self.movable, self.mimic, strict=True)
+            if mimic is not None
+        }
+        return tuple(leader_body.get(i, i) for i in range(len(self)))
 
     @cached_property
     def independent_bodies(self) -> tuple[int, ...]:
@@ -107,11 +112,16 @@ class Tree:
     @cached_property
     def driven_bodies(self) -> tuple[tuple[int, ...], ...]:
         """For each independent joint, the bodies that its velocities move: its own, then those of its mimic joints."""
-        of: dict[int, list[int]] = {i: [i] for i in self.independent_bodies}
+        bodies_by_leader: dict[int, list[int]] = {i: [i] for i in self.independent_bodies}
         for k in self.movable:
             if self.mimicked_body[k] != k:
-                of[self.mimicked_body[k]].append(k)
-        return tuple(tuple(bodies) for bodies in of.values())
+                bodies_by_leader[self.mimicked_body[k]].append(k)
+        return tuple(tuple(bodies) for bodies in bodies_by_leader.values())
+
+    @cached_property
+    def follows(self) -> tuple[bool, ...]:
+        """Per body, whether its joint mimics another."""
+        return tuple(body != i for i, body in enumerate(self.mimicked_body))
 
     @cached_property
     def has_mimics(self) -> bool:
@@ -131,6 +141,7 @@ class Tree:
                 return bodies[0]
             common = set.intersection(*(set(self.ancestors(i)) for i in bodies))
             last = max(common, default=-1)
+            # Half an index later than the ancestor, and before each of the bodies.
             return last if last in bodies else last + 0.5
 
         order = sorted(range(len(self.independent_bodies)), key=lambda k: position(self.driven_bodies[k]))
@@ -152,13 +163,16 @@ class Tree:
 
     def locked(self, joints: Iterable[str]) -> Tree:
         """Returns the tree with these independent joints and their mimic joints locked, without passive efforts."""
-        chosen = frozenset(joints)
-        if not chosen:
+        locked_names = frozenset(joints)
+        if not locked_names:
             return self
-        free = np.array([float(name not in chosen) for name in self.configuration.velocity_joints])
-        still = [self.joints[self.mimicked_body[i]] in chosen for i in self.movable for _ in range(self.inboard[i].nv)]
-        held = free if self.free is None else free * self.free
-        return replace(self, free=held, passive=self.passive.without(np.flatnonzero(still).tolist()))
+        free = np.array([float(name not in locked_names) for name in self.configuration.velocity_joints])
+        is_locked = [
+            self.joints[self.mimicked_body[i]] in locked_names for i in self.movable for _ in range(self.inboard[i].nv)
+        ]
+        free_entries = free if self.free is None else free * self.free
+        # Without passive efforts, because the load of the lock is in the constraint forces.
+        return replace(self, free=free_entries, passive=self.passive.without(np.flatnonzero(is_locked).tolist()))
 
     @property
     def locked_joints(self) -> frozenset[str]:
@@ -188,7 +202,7 @@ class Tree:
     def without_mimics(self) -> Tree:
         """The tree with every mimic joint made independent, at position 0 where the mimicked joint is at 0.
 
-        The limits are not changed: there are none for the additional joints.
+        The limits are not changed: the additional joints have no limits.
         """
         joints = tuple(joint.without_mimic for joint in self.inboard)
         return replace(self, inboard=joints, mimic=(None,) * len(self.movable)) if self.has_mimics else self
@@ -247,8 +261,8 @@ class Tree:
         return tuple(slice(start, end) for start, end in zip((0, *ends), ends, strict=False))
 
     def _placed(self, slices: tuple[slice, ...]) -> tuple[slice, ...]:
-        of = dict(zip(self.independent_bodies, slices, strict=True))
-        return tuple(of.get(self.mimicked_body[i], slice(0, 0)) for i in range(len(self)))
+        slice_by_body = dict(zip(self.independent_bodies, slices, strict=True))
+        return tuple(slice_by_body.get(self.mimicked_body[i], slice(0, 0)) for i in range(len(self)))
 
     @cached_property
     def coupling_matrix(self) -> Matrix:
@@ -266,36 +280,13 @@ class Tree:
         return x @ self.coupling_matrix**2 if self.has_mimics else x
 
     @cached_property
-    def children(self) -> tuple[tuple[int, ...], ...]:
-        """For each body i the bodies whose parent is i."""
-        of: list[list[int]] = [[] for _ in self.parent]
-        for i, parent in enumerate(self.parent):
-            if parent >= 0:
-                of[parent].append(i)
-        return tuple(tuple(found) for found in of)
-
-    def ancestors(self, i: int) -> tuple[int, ...]:
-        """{j <= i}: body i, its parent, and so on to the root."""
-        chain = []
-        while i >= 0:
-            chain.append(i)
-            i = self.parent[i]
-        return tuple(chain)
-
-    def branch(self, i: int) -> tuple[int, ...]:
-        """{j >= i}: body i and its descendants."""
-        end = i + 1
-        while end < len(self) and self.parent[end] >= i:
-            end += 1
-        return tuple(range(i, end))
-
-    @cached_property
     def fingerprint(self) -> str:
         """Hash of everything that results depend on, names and limits included: 32 hexadecimal digits."""
         digest = hashlib.sha256()
         types = (joint.type for joint in self.inboard)
         names = (self.name, *self.links, *self.joints, *types, *map(str, self.mimic))
         for name in names:
+            # Separated, so that the names ab and c are not the names a and bc.
             digest.update(name.encode() + b"\0")
         digest.update(np.array(self.parent, dtype="<i8").tobytes())
         numbers = [*self.rotation, *self.origin]

@@ -3,7 +3,7 @@
 conversion       `dyn convert`
 files            reads a file of any format, or text
 joint_chains     several joints of one body as links and joints
-joint_files      YAML files with passive parameters of joints
+joint_files      YAML files with passive parameters of joints, motors and loops
 mjcf/            reader of MJCF
 sdf/             reader of SDFormat
 urdf/            reader of URDF

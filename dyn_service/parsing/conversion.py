@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.model.description import UNUSED_SHAPES, Description, LoopHandling, Note, Shape, with_loops
+from dyn_service.parsing import joint_files
 from dyn_service.parsing.files import URDF_ROOT, completed, read_file, root_of, source_text
 from dyn_service.parsing.mjcf.joints import ASSETS
 from dyn_service.parsing.shapes import FORMATS, mesh_file, without_capsules
@@ -24,6 +25,7 @@ WRITERS: Mapping[str, Writer] = {"urdf": urdf.write, "mjcf": mjcf.write, "sdf": 
 
 SUFFIXES = {".urdf": "urdf", ".mjcf": "mjcf", ".xml": "mjcf", ".sdf": "sdf"}
 
+_LOOPS_APART = "has the loops, which URDF lacks: read the URDF with this joint file (joints, --joints)"
 
 _MISSING = ("reported", "dropped")
 """Kinds of notes on content of a file that the description does not contain."""
@@ -35,13 +37,13 @@ def format_of(path: str | os.PathLike[str], format: str | None = None) -> str:
     Raises:
         InvalidArgumentError: Unknown format or suffix.
     """
-    chosen = SUFFIXES.get(Path(path).suffix.lower()) if format is None else format
-    if chosen not in WRITERS:
+    format_name = SUFFIXES.get(Path(path).suffix.lower()) if format is None else format
+    if format_name not in WRITERS:
         raise InvalidArgumentError(
             f"{os.fspath(path)}: expected a name that ends in {', '.join(SUFFIXES)}, or one of the formats "
             f"{', '.join(WRITERS)}"
         )
-    return str(chosen)
+    return str(format_name)
 
 
 def convert(
@@ -58,9 +60,12 @@ def convert(
 ) -> list[Note]:
     """Converts a robot file.
 
+    URDF has no loops: the loop joints and motors of a robot with loops are written to a joint file next to the target,
+    with the suffix `.loops.yaml`.
+
     format: one of `WRITERS`; None: by the suffix of `target`. joints: a joint file. mimic: whether to keep mimic
-    joints. arguments: of a xacro file. force: whether to overwrite an existing file. loops: `cut` writes the tree that
-    is left of closed loops, which are refused otherwise.
+    joints. arguments: of a xacro file. force: whether to overwrite existing files. loops: `cut` writes the tree that
+    is left of closed loops.
 
     Returns:
         Notes on what was lost, first when reading, then when writing.
@@ -69,19 +74,31 @@ def convert(
         DynError: The source is invalid, or cannot be expressed in the format.
         InvalidArgumentError: Unknown format, or the target exists or cannot be written.
     """
-    chosen = format_of(target, format)
+    format_name = format_of(target, format)
     if not force and Path(target).exists():
         raise InvalidArgumentError(f"{os.fspath(target)} already exists: --force overwrites it", path="target")
     described = read_file(source, arguments=arguments)
-    description = completed(described, root, joints, mimic, loops)  # type: ignore[arg-type]  # `rooted` checks the value
-    folders = (Path(os.path.abspath(each)).parent for each in (source, target))
-    text, missing = written(description, chosen, *folders)
+    description = completed(described, root, joints, mimic, loops, source)  # type: ignore[arg-type]  # `rooted` checks the value
+    folders = (Path(os.path.abspath(path)).parent for path in (source, target))
+    texts: dict[Path, str] = {}
+    if format_name == "urdf" and description.loop_joints and not description.unread_loops:
+        loops_file = Path(target).with_suffix(joint_files.LOOPS_SUFFIX)
+        if not force and loops_file.exists():
+            raise InvalidArgumentError(f"{loops_file} already exists: --force overwrites it", path="target")
+        texts[loops_file] = joint_files.written(description)
+        description = replace(description, loop_joints=())
+    text, missing = written(description, format_name, *folders)
+    missing += [Note("changed", f"joint file '{path}'", _LOOPS_APART) for path in texts]
     try:
-        Path(target).write_text(text, encoding="utf-8")
+        for path, content in {Path(target): text, **texts}.items():
+            path.write_text(content, encoding="utf-8")
     except OSError as error:
-        raise InvalidArgumentError(f"{os.fspath(target)} cannot be written: {error.strerror}", path="target") from None
-    unread = (note for note in description.notes if note.kind in _MISSING)
-    return [*(note for note in unread if not any(words in note.text for words in (UNUSED_SHAPES, ASSETS))), *missing]
+        raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}", path="target") from None
+    reading_notes = (note for note in description.notes if note.kind in _MISSING)
+    return [
+        *(note for note in reading_notes if not any(phrase in note.text for phrase in (UNUSED_SHAPES, ASSETS))),
+        *missing,
+    ]
 
 
 def urdf_of(path: str | os.PathLike[str]) -> str:
@@ -107,20 +124,26 @@ def written(
 
     Raises:
         UnimplementedError: The format lacks a joint type of the robot.
-        FailedPreconditionError: The robot has closed loops, which a file written here would lack.
+        FailedPreconditionError: The robot has closed loops that are no loop joints, or loop joints, for URDF.
 
     Checked by:
         tests/parsing/test_converting.py
     """
-    if description.loops:
-        raise FailedPreconditionError(f"robot '{description.name}' is not written: {description.loop_refusal}")
+    refusal = description.loop_refusal
+    if not refusal and description.loop_joints and format == "urdf":
+        refusal = (
+            f"joint '{description.loop_joints[0].name}' closes a loop, which URDF lacks: dyn convert writes its loops"
+        )
+        refusal += ' to a joint file; loops="cut" (--loops cut) takes the tree that is left'
+    if refusal:
+        raise FailedPreconditionError(f"robot '{description.name}' is not written: {refusal}")
     notes: list[Note] = []
     links = []
     for link in description.links:
         shapes: list[Shape] = []
         for shape in link.shapes if source is not None else ():
             try:
-                shapes += _carried(shape, format, source, target)  # type: ignore[arg-type]  # source is not None here
+                shapes += _shapes_in_format(shape, format, source, target)  # type: ignore[arg-type]  # source is not None here
             except UnimplementedError as error:
                 notes.append(Note("dropped", f"link '{link.name}'", f"a shape: {error}"))
         links.append(replace(link, shapes=tuple(shapes)))
@@ -128,7 +151,7 @@ def written(
     return text, [*missing, *notes]
 
 
-def _carried(shape: Shape, format: str, source: Path, target: Path | None) -> list[Shape]:
+def _shapes_in_format(shape: Shape, format: str, source: Path, target: Path | None) -> list[Shape]:
     """Returns the shapes that represent a shape in a format, with mesh paths relative to the new file."""
     if shape.unread or (format == "urdf" and shape.kind in ("ellipsoid", "plane")):
         raise UnimplementedError(shape.unread or f"URDF has no {shape.kind}")
@@ -138,8 +161,8 @@ def _carried(shape: Shape, format: str, source: Path, target: Path | None) -> li
     if format == "mjcf":  # MJCF has no package:// URIs
         file = mesh_file(shape.mesh, source)
         if file is None or file.suffix.lower() not in FORMATS:
-            found = f"MuJoCo reads no {Path(shape.mesh).suffix}" if file else "there is no such file"
-            raise UnimplementedError(f"the mesh {shape.mesh}: {found}, expected {' or '.join(FORMATS)}")
+            fault = f"MuJoCo reads no {Path(shape.mesh).suffix}" if file else "there is no such file"
+            raise UnimplementedError(f"the mesh {shape.mesh}: {fault}, expected {' or '.join(FORMATS)}")
     if file is not None:
         shape = replace(shape, mesh=file.as_uri() if target is None else os.path.relpath(file, target))
     return [shape]

@@ -15,18 +15,20 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.model.description import Description, LoopHandling, RootType, rooted, with_loops
+from dyn_service.model.description import Description, LoopHandling, Note, RootType, rooted, with_loops
 from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing import xacro
-from dyn_service.parsing.joint_files import with_joint_file
+from dyn_service.parsing.joint_files import LOOPS_SUFFIX, with_joint_file
 from dyn_service.parsing.mjcf import reader as mjcf
 from dyn_service.parsing.quantities import counted, shown_path
 from dyn_service.parsing.sdf import reader as sdf
 from dyn_service.parsing.urdf import reader as urdf
 from dyn_service.parsing.xml_elements import BEFORE_XML, ReadLimits, decode, load
+from dyn_service.support.documents import Document
 
 Reader = Callable[[str, str, Path | None, ReadLimits], Description]
 """A reader: (text, its name in errors, its file or None, limits) -> description."""
@@ -99,11 +101,11 @@ def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits 
 
 def root_of(text: str) -> str:
     """Returns the tag of the root element without parsing the text, or ""."""
-    text, at = text.lstrip(BEFORE_XML), 0
-    while (before := _BEFORE.match(text, at)) is not None:
-        at = before.end()
-    found = _ROOT.search(text, at)
-    return found[1] if found else ""
+    text, position = text.lstrip(BEFORE_XML), 0
+    while (prologue := _BEFORE.match(text, position)) is not None:
+        position = prologue.end()
+    match = _ROOT.search(text, position)
+    return match[1] if match else ""
 
 
 def _read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Description:
@@ -116,15 +118,25 @@ def _read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Desc
 def completed(
     description: Description,
     root: RootType,
-    joints: str | os.PathLike[str] | None,
+    joints: str | os.PathLike[str] | Document | None,
     mimic: bool,
     loops: LoopHandling = "closed",
+    file: str | os.PathLike[str] | None = None,
 ) -> Description:
-    """Applies a joint file, the options `mimic` and `loops`, and the kind of root; logs what the reader changed."""
-    changed = [f"{note.element}: {note.text}" for note in description.notes if note.kind == "changed"]
-    if changed:
-        shown = "; ".join(changed[:_LOGGED])
-        count = counted(len(changed), "value")
-        _LOG.warning("%s: %s changed, all are in robot.receipt.notes: %s", description.source, count, shown)
-    description = with_loops(description if joints is None else with_joint_file(description, joints), loops)
+    """Applies a joint file, the options `mimic` and `loops`, and the kind of root; logs what the reader changed.
+
+    file: the robot's file, to warn of a joint file with loops next to it if `joints` is None.
+    """
+    changes = [f"{note.element}: {note.text}" for note in description.notes if note.kind == "changed"]
+    if changes:
+        first_changes = "; ".join(changes[:_LOGGED])
+        count = counted(len(changes), "value")
+        _LOG.warning("%s: %s changed, all are in robot.receipt.notes: %s", description.source, count, first_changes)
+    if joints is not None:
+        description = with_joint_file(description, joints)
+    elif file is not None and loops == "closed" and (loops_file := Path(file).with_suffix(LOOPS_SUFFIX)).is_file():
+        text = f"{loops_file.name} next to its file describes loops and is not read: add --joints {loops_file.name}"
+        note = Note("warning", f"robot '{description.name}'", text)
+        description = replace(description, notes=(*description.notes, note))
+    description = with_loops(description, loops)
     return rooted(description if mimic else without_mimics(description), root)

@@ -1,4 +1,4 @@
-"""Joint files: passive parameters of joints that the robot file does not contain.
+"""Joint files: passive parameters of joints, motors and loop joints that the robot file lacks.
 
     robot: panda
     joints:
@@ -10,9 +10,20 @@
         # rotor_inertia: 6.0e-5 # kg m^2
         # gear_ratio: 100       # rad/rad | rad/m; left out: the reduction of the joint's <transmission>
         stiffness: 3.0          # N m/rad | N/m, of a spring
-        rest: 0.5               # rad | m, where it pulls to
+        rest: 0.5               # rad | m, position without force of the spring
+        driven: true            # a motor moves it; joints without this key are passive then
+    loops:
+      pin:                      # a joint that closes a loop; no other joint has its name
+        type: revolute          # any type of joint; fixed: a weld
+        parent: coupler         # links of the robot
+        child: rocker
+        parent_origin: {xyz: [0.5, 0, 0], rpy: [0, 0, 0]}   # m, rad: the joint frame in the parent link's frame
+        child_origin: {xyz: [0.3, 0, 0]}                    # and in the child link's; both zero by default
+        axis: [0, 0, 1]         # in the joint frame, for types with an axis
+        # pitch: 0.01           # m per turn, of a screw
 
-Values that are left out are those of the robot file. Example, with the sources of its figures:
+Values that are left out are those of the robot file. `driven: true` of any joint replaces all motors of the robot file;
+`driven: false` alone makes single joints passive. Example, with the sources of its figures:
 `config/panda_joints.yaml`.
 """
 
@@ -26,15 +37,26 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import yaml
 
-from dyn_service.model.description import Description, Joint, Note
+from dyn_service.errors import UrdfError
+from dyn_service.model.arrays import Vector
+from dyn_service.model.description import Description, Joint, LoopJoint, Note
+from dyn_service.model.joints import JOINT_TYPES
 from dyn_service.model.passive import MIN_WIDTH, reflected
+from dyn_service.parsing import quantities
+from dyn_service.parsing.pose import Pose, rpy_of
+from dyn_service.parsing.structure import follower_notes, loop_fault, with_drives
 from dyn_service.support.documents import Document, read_document
 from dyn_service.support.suggestions import did_you_mean
 
+LOOPS_SUFFIX = ".loops.yaml"
+"""Suffix of the joint file with the loops of a robot that is written as URDF."""
+
 
 class JointEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The passive parameters of a joint; None: not given. Names and units as in the module's docstring."""
+    """The parameters of a joint; None: not given. Names and units as in the module's docstring."""
 
     damping: float | None = None
     friction: float | None = None
@@ -44,16 +66,37 @@ class JointEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     gear_ratio: float | None = None
     stiffness: float | None = None
     rest: float | None = None
+    driven: bool | None = None
+
+
+class OriginEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A frame in a link's frame, as in URDF. xyz: m. rpy: rad."""
+
+    xyz: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    rpy: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+
+class LoopEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A joint that closes a loop. Names and units as in the module's docstring."""
+
+    type: str
+    parent: str
+    child: str
+    parent_origin: OriginEntry = OriginEntry()
+    child_origin: OriginEntry = OriginEntry()
+    axis: tuple[float, float, float] | None = None
+    pitch: float | None = None
 
 
 class JointFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """robot: name of the robot. joints: a `JointEntry` by joint name."""
+    """robot: name of the robot. joints: a `JointEntry` by joint name. loops: a `LoopEntry` by joint name."""
 
     robot: str
-    joints: dict[str, Any]
+    joints: dict[str, Any] = {}
+    loops: dict[str, Any] = {}
 
 
-_PLAIN = ("damping", "friction", "friction_width", "armature", "stiffness", "rest")
+_PLAIN = ("damping", "friction", "friction_width", "armature", "stiffness", "rest", "driven")
 _ANY_SIGN = ("rest", "gear_ratio")
 
 
@@ -64,59 +107,142 @@ def robot_of(path: str | os.PathLike[str]) -> str:
         NotFoundError: The file does not exist.
         ConfigurationError: It is not a joint file; names file, line and key.
     """
-    return _read(path)[0].robot
+    document = read_document(Path(path))
+    return document.convert(document.value, JointFile).robot
 
 
-def with_joint_file(description: Description, path: str | os.PathLike[str]) -> Description:
-    """Returns the robot with the parameters of a joint file, with a note on each joint.
+def with_joint_file(description: Description, source: str | os.PathLike[str] | Document) -> Description:
+    """Returns the robot with the parameters of a joint file, a path or its content, with a note on each joint.
 
     Raises:
         NotFoundError: The file does not exist.
         ConfigurationError: It is not a joint file, is for another robot, names a joint that the robot does not have, or
             has an invalid number; names file, line and key.
     """
-    file, document = _read(path)
+    document = source if isinstance(source, Document) else read_document(Path(source))
+    file = document.convert(document.value, JointFile)
     if file.robot != description.name:
         message = f"the file is for robot '{file.robot}', the robot is '{description.name}'"
         raise document.fault(message, ("robot",))
     joints = {joint.name: joint for joint in description.joints}
+    entries: dict[str, JointEntry] = {}
     notes: list[Note] = []
-    for name, said in file.joints.items():
-        entry = document.convert(said, JointEntry, ("joints", name))  # one by one, so that an error names the joint
-        given = [field for field in entry.__struct_fields__ if getattr(entry, field) is not None]
-        joints[name] = _changed(joints, name, entry, given, document)
+    for name, parameters in file.joints.items():
+        # One by one, so that an error names the joint.
+        entries[name] = entry = document.convert(parameters, JointEntry, ("joints", name))
+        field_names = [field for field in entry.__struct_fields__ if getattr(entry, field) is not None]
+        joints[name] = _with_entry(joints, name, entry, field_names, document)
         line = document.lines[("joints", name)]
-        text = f"{', '.join(given) or 'nothing'} as {document.file}:{line} says"
+        text = f"{', '.join(field_names) or 'nothing'} of {document.file}:{line}"
         notes.append(Note("changed", f"joint '{name}'", text, joints[name].line))
-    return replace(description, joints=tuple(joints.values()), notes=(*description.notes, *notes))
+    driven_joints = {name for name, entry in entries.items() if entry.driven}
+    described = replace(description, joints=tuple(with_drives(joints.values(), driven_joints)))
+    for name in file.loops:
+        loop_joint = _loop_joint(described, name, file, document)
+        described = replace(described, loop_joints=(*described.loop_joints, loop_joint))
+    if file.loops:
+        notes += follower_notes(described)
+    return replace(described, notes=(*description.notes, *notes))
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[JointFile, Document]:
-    document = read_document(Path(path))
-    return document.convert(document.value, JointFile), document
+def written(description: Description) -> str:
+    """Returns the text of a joint file with the loop joints and motors of a robot."""
+    loops: dict[str, Any] = {}
+    for joint in description.loop_joints:
+        entry: dict[str, Any] = {"type": joint.type, "parent": joint.parent, "child": joint.child}
+        for end, xyz, rotation in joint.frames:
+            is_turned = not np.array_equal(rotation, np.eye(3))
+            rpy = {"rpy": (rpy_of(rotation) + 0.0).tolist()} if is_turned else {}
+            entry[f"{end}_origin"] = {"xyz": (xyz + 0.0).tolist(), **rpy}
+        if "axis" in joint.moves.parameters:
+            entry["axis"] = (joint.axis + 0.0).tolist()
+        loops[joint.name] = {**entry, **({"pitch": joint.pitch} if joint.moves.threaded else {})}
+    drives = {joint.name: {"driven": joint.driven} for joint in description.joints if joint.driven is not None}
+    document = {"robot": description.name, "loops": loops, **({"joints": drives} if drives else {})}
+    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120))
 
 
-def _changed(joints: dict[str, Joint], name: str, entry: JointEntry, given: Sequence[str], document: Document) -> Joint:
+def _loop_joint(description: Description, name: str, file: JointFile, document: Document) -> LoopJoint:
+    place = ("loops", name)
+    entry = document.convert(file.loops[name], LoopEntry, place)
+    try:
+        quantities.name(name, quantities.Place(document.file))
+    except UrdfError as fault:
+        raise document.fault(fault.message, place) from None
+    if entry.type not in JOINT_TYPES:
+        # One without blocked directions closes no loop, see `loop_fault`.
+        types = [name for name, kind in JOINT_TYPES.items() if not kind(np.array(quantities.X_AXIS), 0.0).free]
+        suggestion = did_you_mean(entry.type, types)
+        expected = f"expected one of {', '.join(types)}"
+        raise document.fault(f"the type '{entry.type}' is unknown, {expected}{suggestion}", (*place, "type"))
+    axis = _axis(entry, (*place, "axis"), document)
+    moves = JOINT_TYPES[entry.type](axis, 0.0)
+    if (entry.pitch is not None) != moves.threaded or not math.isfinite(entry.pitch or 0.0):
+        expected = "a finite number, m per turn" if moves.threaded else f"none: a {entry.type} joint has no pitch"
+        value = "nothing" if entry.pitch is None else f"{entry.pitch:g}"
+        raise document.fault(f"expected {expected}, found {value}", (*place, "pitch"))
+    parent, child = (_origin(getattr(entry, key), (*place, key), document) for key in ("parent_origin", "child_origin"))
+    joint = LoopJoint(
+        name, entry.type, entry.parent, entry.child, parent.origin, parent.rotation, child.origin, child.rotation,
+        axis, entry.pitch or 0.0,
+    )  # fmt: skip
+    if message := loop_fault(description, joint):
+        raise document.fault(message, place)
+    return joint
+
+
+def _axis(entry: LoopEntry, place: tuple[str, ...], document: Document) -> Vector:
+    default = np.array(quantities.X_AXIS)
+    has_axis = "axis" in JOINT_TYPES[entry.type](default, 0.0).parameters
+    if has_axis != (entry.axis is not None):
+        expected = "three numbers, a direction in the joint frame" if has_axis else "none"
+        value = "nothing" if entry.axis is None else f"{list(entry.axis)}"
+        raise document.fault(f"a {entry.type} joint: expected {expected}, found {value}", place)
+    if entry.axis is None:
+        return default
+    values = _finite(entry.axis, place, document)
+    try:
+        return quantities.unit_axis(values, quantities.Place(document.file), [])
+    except UrdfError as fault:
+        raise document.fault(fault.message, place) from None
+
+
+def _origin(entry: OriginEntry, place: tuple[str, ...], document: Document) -> Pose:
+    xyz, rpy = (_finite(getattr(entry, key), (*place, key), document) for key in ("xyz", "rpy"))
+    return Pose(quantities.rotation_of_rpy(rpy), xyz)
+
+
+def _finite(values: tuple[float, ...], place: tuple[str, ...], document: Document) -> Vector:
+    if not all(map(math.isfinite, values)):
+        raise document.fault(f"expected finite numbers, found {list(values)}", place)
+    return np.array(values, dtype=np.float64) + 0.0
+
+
+def _with_entry(
+    joints: dict[str, Joint], name: str, entry: JointEntry, field_names: Sequence[str], document: Document
+) -> Joint:
     place = ("joints", name)
     joint = joints.get(name)
     if joint is None:
-        known = [each for each, one in joints.items() if one.moves.nv]
-        raise document.fault(f"the robot has no joint '{name}'{did_you_mean(name, known)}", place)
+        movable = [other for other, candidate in joints.items() if candidate.moves.nv]
+        raise document.fault(f"the robot has no joint '{name}'{did_you_mean(name, movable)}", place)
     if not joint.moves.nv:
         raise document.fault(f"joint '{name}' is fixed, expected one that moves", place)
-    for field in given:
+    for field in field_names:
         value = getattr(entry, field)
+        if field == "driven":
+            continue
         if not math.isfinite(value) or (field not in _ANY_SIGN and value < 0.0):
-            least = "a finite number" if field in _ANY_SIGN else "a finite number, at least 0"
-            raise document.fault(f"expected {least}, found {value:g}", (*place, field))
+            expected = "a finite number" if field in _ANY_SIGN else "a finite number, at least 0"
+            raise document.fault(f"expected {expected}, found {value:g}", (*place, field))
     if entry.friction_width is not None and entry.friction_width < MIN_WIDTH:
         message = f"expected a width of at least {MIN_WIDTH:g}, found {entry.friction_width:g}"
         raise document.fault(message, (*place, "friction_width"))
     for field, part in (("stiffness", "stiffness"), ("armature", "armature"), ("rotor_inertia", "armature")):
-        why = joint.moves.refused(part) if getattr(entry, field) else None
-        if why is not None:
-            raise document.fault(why, (*place, field))
-    joint = replace(joint, **{field: getattr(entry, field) for field in given if field in _PLAIN})
+        cause = joint.moves.refused(part) if getattr(entry, field) else None
+        if cause is not None:
+            raise document.fault(cause, (*place, field))
+    joint = replace(joint, **{field: getattr(entry, field) for field in field_names if field in _PLAIN})
     ratio = joint.reduction if entry.gear_ratio is None else entry.gear_ratio
     if entry.rotor_inertia is None:
         if entry.gear_ratio is not None:

@@ -69,9 +69,9 @@ def quaternion_of(rotation: Matrix) -> Vector:
             [yx - xy, xz + zx, yz + zy, 1.0 - xx - yy + zz],
         ]
     )
-    found = products[int(np.argmax(np.diag(products)))]
-    found = found / np.linalg.norm(found)
-    return np.asarray(-found if found[0] < 0.0 else found) + 0.0
+    quaternion = products[int(np.argmax(np.diag(products)))]
+    quaternion = quaternion / np.linalg.norm(quaternion)
+    return np.asarray(-quaternion if quaternion[0] < 0.0 else quaternion) + 0.0
 
 
 def rpy_of(rotation: Matrix) -> Vector:

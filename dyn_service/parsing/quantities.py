@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.building import snapped
 from dyn_service.model.description import JointType, Limit, Note, NoteKind
 from dyn_service.model.joints import JOINT_TYPES, Joint
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean, listing
 
 X_AXIS = (1.0, 0.0, 0.0)
 NO_AXIS = "no <axis>: the x axis (1, 0, 0) is used"
@@ -84,6 +84,7 @@ def decimals(text: str, count: int, attribute: str, place: Place) -> Vector:
     for item, value in zip(items, values, strict=True):
         if math.isinf(value):
             raise place.fault(f"attribute '{attribute}': the number {quoted(item)} is too large for a double")
+    # + 0.0 turns -0.0 into 0.0, so that the notation of a zero does not change bits.
     return np.array(values) + 0.0
 
 
@@ -93,41 +94,57 @@ def reading(text: str) -> tuple[float | str, ...]:
     return tuple(float(item) if _DECIMAL.fullmatch(item) else item for item in items)
 
 
-def array(value: Any, shape: tuple[int, ...], what: str, place: Place) -> Matrix:
+def array(value: Any, shape: tuple[int, ...], attribute: str, place: Place) -> Matrix:
     """Returns a loaded object's value as a finite array of the given shape."""
     try:
         result = np.array(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise place.fault(f"attribute '{what}': expected {_shape(shape)}, found {quoted(_repr(value))}") from None
+        raise place.fault(f"attribute '{attribute}': expected {_shape(shape)}, found {quoted(_repr(value))}") from None
     if result.shape != shape:
-        raise place.fault(f"attribute '{what}': expected {_shape(shape)}, found {_shape(result.shape)}")
+        raise place.fault(f"attribute '{attribute}': expected {_shape(shape)}, found {_shape(result.shape)}")
     if not np.isfinite(result).all():
-        raise place.fault(f"attribute '{what}': expected finite numbers, found {quoted(_repr(value))}")
+        raise place.fault(f"attribute '{attribute}': expected finite numbers, found {quoted(_repr(value))}")
     return result + 0.0
 
 
-def scalar(value: Any, what: str, place: Place) -> float:
+def scalar(value: Any, attribute: str, place: Place) -> float:
     """Returns a loaded object's value as a finite number; text follows the rules of `decimals`."""
     if isinstance(value, str):
-        return float(decimals(value, 1, what, place)[0])
+        return float(decimals(value, 1, attribute, place)[0])
     if isinstance(value, bool):
-        raise place.fault(f"attribute '{what}': expected a number, found {value}")
-    return float(array(value, (), what, place))
+        raise place.fault(f"attribute '{attribute}': expected a number, found {value}")
+    return float(array(value, (), attribute, place))
 
 
 def joint_type(kind: Any, place: Place) -> JointType:
     """Checks a joint type."""
     if kind in JOINT_TYPES:
         return str(kind)
-    *most, last = JOINT_TYPES
-    expected = ", ".join(most) + " or " + last
-    near = did_you_mean(kind, tuple(JOINT_TYPES))
-    raise place.fault(f"the type {quoted(str(kind))} is unknown, expected {expected}{near}")
+    *types, last_type = JOINT_TYPES
+    expected = ", ".join(types) + " or " + last_type
+    suggestion = did_you_mean(kind, tuple(JOINT_TYPES))
+    raise place.fault(f"the type {quoted(str(kind))} is unknown, expected {expected}{suggestion}")
 
 
 def movement(kind: JointType) -> Joint:
     """Returns the joint class of a type, without axis and pitch."""
     return JOINT_TYPES[kind](np.array(X_AXIS), 0.0)
+
+
+def types_by_word(format: Literal["mujoco", "sdf"]) -> dict[str, JointType]:
+    """Returns the joint types by their names in a format, the first of those with the same name."""
+    types: dict[str, JointType] = {}
+    for kind in JOINT_TYPES:
+        word = getattr(movement(kind), format)
+        if word and " " not in word:
+            types.setdefault(word, kind)
+    return types
+
+
+def type_with_limit(moves: Joint, limit: Limit | None) -> JointType:
+    """Returns the type of a joint, in formats without a type of its own for joints without limits."""
+    # A joint without limits turns freely, and only `continuous` ones may be wrapped by control laws.
+    return moves.unranged_type if limit is None or (limit.lower is None and limit.upper is None) else moves.type
 
 
 def unit_axis(values: Vector, place: Place, notes: list[Note]) -> Vector:
@@ -148,15 +165,12 @@ def rotation_of_rpy(rpy: Vector) -> Matrix:
     """
     cr, cp, cy = (math.cos(angle) for angle in rpy)
     sr, sp, sy = (math.sin(angle) for angle in rpy)
-    return snapped(
-        np.array(
-            [
-                [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
-                [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
-                [-sp, cp * sr, cp * cr],
-            ]
-        )
-    )
+    rows = [
+        [cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr],
+        [sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr],
+        [-sp, cp * sr, cp * cr],
+    ]
+    return snapped(np.array(rows))
 
 
 def rotation_of_quaternion(xyzw: Vector, place: Place, notes: list[Note]) -> Matrix:
@@ -167,15 +181,12 @@ def rotation_of_quaternion(xyzw: Vector, place: Place, notes: list[Note]) -> Mat
     if abs(length - 1.0) > UNIT:
         notes.append(place.note("changed", f"quaternion of length {length:.6g}; normalized"))
     x, y, z, w = _unit(xyzw)
-    return snapped(
-        np.array(
-            [
-                [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-                [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-                [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-            ]
-        )
-    )
+    rows = [
+        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
+        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
+        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
+    ]
+    return snapped(np.array(rows))
 
 
 def pose_of_matrix(value: Any, place: Place) -> tuple[Vector, Matrix]:
@@ -184,6 +195,7 @@ def pose_of_matrix(value: Any, place: Place) -> tuple[Vector, Matrix]:
         return np.zeros(3), np.eye(3)
     pose = array(value, (4, 4), "origin", place)
     rotation = pose[:3, :3]
+    # Larger entries are no rotation, and their products could overflow.
     defect = np.abs(rotation @ rotation.T - np.eye(3)).max() if np.abs(rotation).max() < 2.0 else np.inf
     if defect > ORTHONORMAL or np.linalg.det(rotation) < 0.0 or not np.array_equal(pose[3], (0.0, 0.0, 0.0, 1.0)):
         raise place.fault("the pose is not a rigid motion, expected a rotation matrix above the row 0 0 0 1")
@@ -198,9 +210,7 @@ def mass(value: float, place: Place) -> float:
 
 
 def inertia_of_moments(moments: Sequence[float]) -> Matrix:
-    """Returns the inertia (3, 3) of ixx, ixy, ixz, iyy, iyz, izz. `structure.py` checks whether it is physically
-    possible.
-    """
+    """Returns the inertia (3, 3) of ixx, ixy, ixz, iyy, iyz, izz; `structure.py` warns if no body has it."""
     xx, xy, xz, yy, yz, zz = moments
     return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
 
@@ -282,9 +292,9 @@ class Place:
     element: str | None = None
     line: int = 0
 
-    def inside(self, what: str, line: int | None = None) -> Place:
-        """Returns the place of `what` inside this element; `line` defaults to this element's line."""
-        element = what if self.element is None else f"{self.element} {what}"
+    def inside(self, label: str, line: int | None = None) -> Place:
+        """Returns the place of `label` inside this element; `line` defaults to this element's line."""
+        element = label if self.element is None else f"{self.element} {label}"
         return replace(self, element=element, line=self.line if line is None else line)
 
     def fault(self, message: str) -> UrdfError:
@@ -326,7 +336,7 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        self._found: list[UrdfError] = []
+        self._faults: list[UrdfError] = []
 
     @contextmanager
     def kept(self, explained: Callable[[UrdfError], UrdfError] = lambda fault: fault) -> Iterator[None]:
@@ -334,23 +344,24 @@ class Faults:
         try:
             yield
         except UrdfError as fault:
-            self._found.append(explained(fault))
-            if len(self._found) == MAX_FAULTS:
+            self._faults.append(explained(fault))
+            if len(self._faults) == MAX_FAULTS:
                 self.check()
 
     def check(self) -> None:
         """Raises the collected faults, if there are any."""
-        if self._found:
-            first, *others = self._found
-            if len(self._found) == MAX_FAULTS:
-                others.append(UrdfError(f"further faults after these {MAX_FAULTS} are not looked for"))
-            first.message = "\n".join([first.message, *map(str, others)])
+        if self._faults:
+            first, *remaining = self._faults
+            if len(self._faults) == MAX_FAULTS:
+                remaining.append(UrdfError(f"further faults after these {MAX_FAULTS} are not looked for"))
+            # Extended and not replaced, because place and line of the error are those of the first fault.
+            first.message = "\n".join([first.message, *map(str, remaining)])
             raise first from None
 
 
-def named(what: str, name: str) -> str:
+def named(kind: str, name: str) -> str:
     """Returns the name of an element for messages: `link 'hand'`."""
-    return f"{what} {quoted(name)}"
+    return f"{kind} {quoted(name)}"
 
 
 def quoted(text: str) -> str:
@@ -358,10 +369,9 @@ def quoted(text: str) -> str:
     return repr(text if len(text) <= LONGEST_QUOTE else text[: LONGEST_QUOTE - 3] + "...")
 
 
-def listed(names: list[str], most: int = 6) -> str:
+def listed(names: list[str], max_count: int = 6) -> str:
     """Returns, for example, `'a', 'b', 'c' and 4 more`."""
-    shown = ", ".join(quoted(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    return listing([quoted(name) for name in names], max_count)
 
 
 def counted(number: int, noun: str) -> str:
@@ -369,9 +379,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def unused(number: int, noun: str, where: str) -> str:
+def unused(number: int, noun: str, location: str) -> str:
     """Returns, for example, `2 <gazebo> elements in <robot> are not used`."""
-    return f"{counted(number, noun)} {where} {'is' if number == 1 else 'are'} not used"
+    return f"{counted(number, noun)} {location} {'is' if number == 1 else 'are'} not used"
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:

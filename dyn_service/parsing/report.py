@@ -12,9 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import to_builtins
+
 from dyn_service.api.arguments import DEFAULT_GRAVITY
+from dyn_service.api.description import LoopFreedom
 from dyn_service.model.arrays import Vector
-from dyn_service.model.description import ROOT_JOINT, Description, Note, RootType
+from dyn_service.model.description import ROOT_JOINT, Description, LoopJoint, Note, RootType
 from dyn_service.model.joints import FIXED, JOINT_TYPES
 from dyn_service.model.mimic import followers_by_leader, moved_by_a_turn, narrowed_limits, resolved_mimics, rule
 from dyn_service.model.passive import widths
@@ -23,7 +26,7 @@ from dyn_service.support.logs import printable
 
 KINDS = {
     "warning": "kept as written, but probably a mistake",
-    "loop": "closes a loop, which the tree lacks: no efforts and accelerations, unless loops are cut",
+    "loop": "closes a loop and is no loop joint: no efforts and accelerations, unless loops are cut",
     "reported": "read, and ignored",
     "acting": "passive joint forces, included in every answer unless passive=False",
     "following": "joints that mimic others: they have no entries in q, v and tau",
@@ -56,7 +59,9 @@ class Receipt:
     links. joints: number of joints of each type. movable: names of the joints with entries in q, in order. bodies:
     number of moving bodies. before, after: masses in the file and in the tree. notes: all notes, by line. certificates:
     results of the comparison of each compiled kernel with the tree as given, as plain values. root: how the root link
-    moves in the world. gravity: m/s^2, world axes, for calls that do not specify one.
+    moves in the world. gravity: m/s^2, world axes, for calls that do not specify one. loop_joints: what closes loops.
+    driven: names of the joints with a motor; None if the files name none. freedom: what closed loops leave free, if
+    known.
     """
 
     robot: str
@@ -72,10 +77,18 @@ class Receipt:
     certificates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     root: RootType = "fixed"
     gravity: tuple[float, float, float] = DEFAULT_GRAVITY
+    loop_joints: tuple[LoopJoint, ...] = ()
+    driven: tuple[str, ...] | None = None
+    freedom: LoopFreedom | None = None
 
     def with_certificates(self, certificates: Mapping[str, Mapping[str, Any]], notes: Iterable[Note]) -> Receipt:
         """Returns the report with the certificates of kernels."""
         return replace(self, certificates=certificates, notes=(*self.notes, *notes))
+
+    def with_freedom(self, freedom: LoopFreedom | None, note: Note | None) -> Receipt:
+        """Returns the report with what closed loops leave free, or a warning that they do not close."""
+        notes = self.notes if note is None else tuple(sorted((*self.notes, note), key=lambda x: x.line))
+        return replace(self, freedom=freedom, notes=notes)
 
     def of_kind(self, *kinds: str) -> tuple[Note, ...]:
         """Returns the notes of these kinds, by line."""
@@ -92,8 +105,14 @@ class Receipt:
             "links": self.links,
             "joints": dict(self.joints),
             "movable": list(self.movable),
+            "loops": [
+                {"joint": x.name, "type": x.type, "parent": x.parent, "child": x.child, "line": x.line or None}
+                for x in self.loop_joints
+            ],
+            "driven": None if self.driven is None else list(self.driven),
+            "freedom": None if self.freedom is None else to_builtins(self.freedom),
             "bodies": self.bodies,
-            "certificates": {name: dict(found) for name, found in self.certificates.items()},
+            "certificates": {name: dict(certificate) for name, certificate in self.certificates.items()},
             "mass": {"before": self.before.to_dict(), "after": self.after.to_dict()},
             "notes": [
                 {"kind": note.kind, "element": note.element, "text": note.text, "line": note.line or None}
@@ -123,6 +142,14 @@ class Receipt:
         facts = {"source": self.source, "fingerprint": self.fingerprint or "-", "moving bodies": str(self.bodies)}
         if following := self.of_kind("following"):
             facts["following"] = f"{counted(len(following), 'joint')}, without entries in q, v and tau"
+        if self.driven is not None:
+            facts["driven"] = f"{counted(len(self.driven), 'joint')}: {listed(list(self.driven)) or '-'}"
+        if (free := self.freedom) is not None:
+            rows = counted(free.rank + free.redundant, "row")
+            facts["loops"] = f"closed in random configurations: rank {free.rank} of {rows}, {free.redundant} redundant"
+            facts["freedom"] = f"{counted(free.freedom, 'degree')} of freedom: {listed(list(free.independent)) or '-'}"
+            if free.undetermined:
+                facts["undetermined"] = f"{listed(list(free.undetermined))}: passive, and move while motors stand still"
         if self.root != "fixed":
             facts["root"] = f"{self.root}, by joint '{ROOT_JOINT}'"
         if self.gravity != DEFAULT_GRAVITY:
@@ -131,10 +158,10 @@ class Receipt:
         counts = [f"{len(self.of_kind(kind))} {kind}" for kind in KINDS if self.of_kind(kind)]
         facts["notes"] = ", ".join(counts) or "none"
         if self.certificates:
-            given = sum(found["refused"] is not None for found in self.certificates.values())
-            worst = max(found["error"] for found in self.certificates.values())
-            made = f"{len(self.certificates)} certified, errors at most {worst:.2g} of the rounding bound"
-            facts["kernels"] = made + (f"; {given} made from the tree as given" if given else "")
+            refused_count = sum(certificate["refused"] is not None for certificate in self.certificates.values())
+            largest_error = max(certificate["error"] for certificate in self.certificates.values())
+            summary = f"{len(self.certificates)} certified, errors at most {largest_error:.2g} of the rounding bound"
+            facts["kernels"] = summary + (f"; {refused_count} made from the tree as given" if refused_count else "")
         width = max(map(len, facts))
         return [f"  {name:<{width}}  {value}" for name, value in facts.items()]
 
@@ -148,6 +175,16 @@ class Receipt:
 
     def _sections(self) -> list[str]:
         lines: list[str] = []
+        if self.loop_joints:
+            joints = (
+                Note("loop", f"joint '{x.name}'", f"{x.type}, from '{x.parent}' to '{x.child}'", x.line)
+                for x in self.loop_joints
+            )
+            lines += [
+                "",
+                f"loops ({len(self.loop_joints)}): closed by joints without entries in q, v and tau",
+                *table(joints),
+            ]
         for kind, meaning in KINDS.items():
             notes = self.of_kind(kind)
             if notes:
@@ -171,6 +208,7 @@ def build_receipt(
     lines |= {f"joint '{joint.name}'": joint.line for joint in description.joints}
     located = [note if note.line else replace(note, line=lines.get(note.element, 0)) for note in merged]
     notes = [*description.notes, *_acting(description), *_following(description), *located]
+    with_motors = any(joint.driven is not None for joint in description.joints)
     return Receipt(
         robot=description.name,
         source=description.source,
@@ -185,6 +223,8 @@ def build_receipt(
         notes=tuple(sorted(notes, key=lambda note: note.line)),
         root=description.root,
         gravity=description.gravity,
+        loop_joints=description.loop_joints,
+        driven=tuple(x.name for x in description.joints if x.driven) if with_motors else None,
     )
 
 
@@ -196,21 +236,24 @@ def _acting(description: Description) -> Iterator[Note]:
             continue
         units = (("N m", "rad") if column[:3].any() else ("N", "m") for column in moves.subspace.T)
         # Two for joints that rotate and translate, with the same numbers.
-        ways = dict(zip(units, widths(moves), strict=True))
-        (force, length), own = next(iter(ways)), joint.friction_width
+        widths_by_unit = dict(zip(units, widths(moves), strict=True))
+        (force, length), specified_width = next(iter(widths_by_unit)), joint.friction_width
         inertia = "kg" if force == "N" else "kg m^2"
-        damped = " and ".join(f"{f} s/{x}" for f, x in ways)
-        rubbed = " and ".join(f for f, _ in ways)
-        smoothed = " and ".join(f"{width if own is None else own:g} {x}/s" for (_, x), width in ways.items())
+        damping_units = " and ".join(f"{f} s/{x}" for f, x in widths_by_unit)
+        friction_units = " and ".join(f for f, _ in widths_by_unit)
+        smoothing = " and ".join(
+            f"{width if specified_width is None else specified_width:g} {x}/s"
+            for (_, x), width in widths_by_unit.items()
+        )
         parts = (
-            (joint.damping, f"damping {joint.damping:g} {damped}"),
-            (joint.friction, f"friction {joint.friction:g} {rubbed}, smoothed over {smoothed}"),
+            (joint.damping, f"damping {joint.damping:g} {damping_units}"),
+            (joint.friction, f"friction {joint.friction:g} {friction_units}, smoothed over {smoothing}"),
             (joint.armature, f"armature {joint.armature:g} {inertia}"),
             (joint.stiffness, f"a spring of {joint.stiffness:g} {force}/{length} to {joint.rest:g} {length}"),
         )
-        said = "; ".join(text for value, text in parts if value)
-        if said:
-            yield Note("acting", f"joint '{joint.name}'", said, joint.line)
+        summary = "; ".join(text for value, text in parts if value)
+        if summary:
+            yield Note("acting", f"joint '{joint.name}'", summary, joint.line)
 
 
 def _following(description: Description) -> Iterator[Note]:
@@ -220,21 +263,25 @@ def _following(description: Description) -> Iterator[Note]:
     for joint in description.joints:
         element = f"joint '{joint.name}'"
         if joint.mimic is not None and joint.name in mimics:
-            first, found = rule(joint.mimic), mimics[joint.name]
-            through = "" if found == joint.mimic else f": {rule(found)}"
-            yield Note("following", element, f"follows {first}{through}", joint.line)
+            first, mimic = rule(joint.mimic), mimics[joint.name]
+            resolution = "" if mimic == joint.mimic else f": {rule(mimic)}"
+            yield Note("following", element, f"follows {first}{resolution}", joint.line)
         elif joint.mimic is not None and not joint.moves.nv:
             text = f"the mimic of '{joint.mimic.joint}' is ignored: the joint is fixed"
             yield Note("dropped", element, text, joint.line)
-        if moved := moved_by_a_turn(joint, following.get(joint.name, ())):
-            text = f"is revolute instead of continuous, because a whole turn changes the pose of {listed(moved, 4)}"
+        if moved_joints := moved_by_a_turn(joint, following.get(joint.name, ())):
+            text = (
+                f"is revolute instead of continuous, because a whole turn changes the pose of {listed(moved_joints, 4)}"
+            )
             yield Note("changed", element, text, joint.line)
         keeps = narrowed_limits(joint, following.get(joint.name, ()))
         if keeps.narrowed_by:
             narrowed = [
-                f"{name} {before:g} -> {after:g}"
-                for name, before, after in zip(keeps.own._fields, keeps.own, keeps.bounds, strict=True)
-                if before != after
+                f"{name} {file_bound:g} -> {narrowed_bound:g}"
+                for name, file_bound, narrowed_bound in zip(
+                    keeps.own_bounds._fields, keeps.own_bounds, keeps.bounds, strict=True
+                )
+                if file_bound != narrowed_bound
             ]
             text = f"keeps the limits of {listed(list(keeps.narrowed_by), 4)} too: {', '.join(narrowed)}"
             yield Note("changed", element, text, joint.line)

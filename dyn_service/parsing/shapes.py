@@ -49,7 +49,7 @@ _SIZES = {"box": ("size",), "cylinder": ("radius", "length"), "capsule": ("radiu
 
 def shapes_of(link: Element, file: str, palette: Mapping[str, tuple[float, ...]]) -> tuple[Shape, ...]:
     """Returns the `<visual>` and `<collision>` shapes of a URDF link; `palette`: RGBA of the materials by name."""
-    found = []
+    shapes = []
     for element in link.children:
         if element.tag in ("visual", "collision"):
             place = Place(file, named("link", link.attributes.get("name", "")), element.line)
@@ -57,28 +57,28 @@ def shapes_of(link: Element, file: str, palette: Mapping[str, tuple[float, ...]]
                 shape = _shape(element, place, palette)
             except DynError as error:
                 shape = Shape(unread=str(error))
-            found.append(replace(shape, visual=element.tag == "visual", collision=element.tag == "collision"))
-    return tuple(found)
+            shapes.append(replace(shape, visual=element.tag == "visual", collision=element.tag == "collision"))
+    return tuple(shapes)
 
 
 def _shape(element: Element, place: Place, palette: Mapping[str, tuple[float, ...]]) -> Shape:
     xyz, rotation, rgba = np.zeros(3), np.eye(3), None
     for origin in element.all("origin")[:1]:
-        given = origin.attributes
-        xyz = decimals(given.get("xyz", "0 0 0"), 3, "xyz", place)
-        rotation = rotation_of_rpy(decimals(given.get("rpy", "0 0 0"), 3, "rpy", place))
-        if "quat_xyzw" in given:
-            rotation = rotation_of_quaternion(decimals(given["quat_xyzw"], 4, "quat_xyzw", place), place, [])
+        attributes = origin.attributes
+        xyz = decimals(attributes.get("xyz", "0 0 0"), 3, "xyz", place)
+        rotation = rotation_of_rpy(decimals(attributes.get("rpy", "0 0 0"), 3, "rpy", place))
+        if "quat_xyzw" in attributes:
+            rotation = rotation_of_quaternion(decimals(attributes["quat_xyzw"], 4, "quat_xyzw", place), place, [])
     for material in element.all("material")[:1]:
         rgba = rgba_of(material, place) or palette.get(material.attributes.get("name", ""))
     for child in (child for geometry in element.all("geometry")[:1] for child in geometry.children):
-        given = child.attributes
+        attributes = child.attributes
         if child.tag == "mesh":
-            scale = decimals(given.get("scale", "1 1 1"), 3, "scale", place)
-            return Shape("mesh", tuple(scale.tolist()), xyz, rotation, rgba=rgba, mesh=given.get("filename", ""))
+            scale = decimals(attributes.get("scale", "1 1 1"), 3, "scale", place)
+            return Shape("mesh", tuple(scale.tolist()), xyz, rotation, rgba=rgba, mesh=attributes.get("filename", ""))
         if child.tag in _SIZES:
             counts = ((name, 3 if name == "size" else 1) for name in _SIZES[child.tag])
-            size = [x for name, n in counts for x in decimals(given.get(name, ""), n, name, place).tolist()]
+            size = [x for name, n in counts for x in decimals(attributes.get(name, ""), n, name, place).tolist()]
             return Shape(child.tag, tuple(size), xyz, rotation, rgba=rgba)  # type: ignore[arg-type]  # is in _SIZES
     return Shape(unread=f"its geometry is not supported, expected one of {', '.join(_SIZES)}, mesh")
 
@@ -109,12 +109,12 @@ def mesh_file(address: str, folder: Path) -> Path | None:
     below `AMENT_PREFIX_PATH`, and in the Python package NAME; nothing is downloaded.
     """
     scheme, is_uri, rest = address.partition("://")
-    name, _, inside = rest.partition("/")
+    name, _, relative_path = rest.partition("/")
     candidates = [] if is_uri else [folder / address]
     if scheme in ("package", "model"):
-        candidates = [home / unquote(inside).lstrip("/") for home in _packages(name, folder)]
+        candidates = [home / unquote(relative_path).lstrip("/") for home in _packages(name, folder)]
     elif scheme == "file":
-        candidates = [Path("/", unquote(inside))]
+        candidates = [Path("/", unquote(relative_path))]
     return next((path for path in candidates if path.suffix.lower() in MESHES and os.path.isfile(path)), None)
 
 
@@ -130,6 +130,7 @@ def _packages(name: str, folder: Path) -> Iterator[Path]:
     for root in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep):
         if root:
             yield Path(root) / "share" / name
+    # Not for dotted names, whose parent packages `find_spec` would import and run.
     spec = find_spec(name) if name.isidentifier() else None
     for home in spec.submodule_search_locations or () if spec is not None else ():
         yield Path(home)
@@ -159,33 +160,33 @@ class Mesh:
 class Meshes:
     """The meshes of a robot, by name.
 
-    folder: the folder of the robot's file; None: no file is opened. inside: the folder of the meshes, relative to it.
+    folder: the folder of the robot's file; None: no file is opened. mesh_folder: relative to it.
     """
 
-    def __init__(self, assets: Mapping[str, Mesh], folder: Path | None, inside: str = "") -> None:
-        self._inside = inside
-        self._assets, self._folder, self._left = assets, folder, MAX_BYTES
-        self._found: dict[str, tuple[float, Pose, Vector]] = {}
+    def __init__(self, assets: Mapping[str, Mesh], folder: Path | None, mesh_folder: str = "") -> None:
+        self._mesh_folder = mesh_folder
+        self._assets, self._folder, self._bytes_left = assets, folder, MAX_BYTES
+        self._mesh_masses: dict[str, tuple[float, Pose, Vector]] = {}
 
     def file(self, name: str, place: Place) -> tuple[str, Pose, tuple[float, ...]]:
         """Returns the path of a mesh relative to the robot's file, the pose of its frame in the geom's, its scales."""
         asset = self._assets.get(name)
         if asset is None or not asset.file:
             raise place.fault(f"the mesh {quoted(name)} has no file in <asset>")
-        turn, scale = asset.rotation, asset.scale
-        if (scale != scale[0]).any() and not np.array_equal(turn, np.eye(3)):
+        rotation, scale = asset.rotation, asset.scale
+        if (scale != scale[0]).any() and not np.array_equal(rotation, np.eye(3)):
             raise asset.place.fault("a refquat with different scales along the axes is not supported")
-        at = Pose(turn.T, -turn.T @ asset.position * scale)
-        return self._relative(asset.file, asset.place), at, tuple(scale.tolist())
+        frame_pose = Pose(rotation.T, -rotation.T @ asset.position * scale)
+        return self._relative(asset.file, asset.place), frame_pose, tuple(scale.tolist())
 
     def _relative(self, file: str, place: Place) -> str:
         """Returns the path from the robot's file. Last, MuJoCo looks in the folder of the file that has the asset."""
-        inside = os.path.join(self._inside, file)
-        if self._folder is None or not isinstance(place, Elsewhere) or (self._folder / inside).is_file():
-            return inside
+        path = os.path.join(self._mesh_folder, file)
+        if self._folder is None or not isinstance(place, Elsewhere) or (self._folder / path).is_file():
+            return path
         return os.path.join(os.path.relpath(Path(place.file).parent, self._folder), file)
 
-    def weighed(self, name: str, place: Place) -> tuple[float, Pose, Vector]:
+    def mass_properties(self, name: str, place: Place) -> tuple[float, Pose, Vector]:
         """Returns volume, m^3 (area, m^2, for a shell), the frame of the principal axes, and moments per kilogram.
 
         Raises:
@@ -194,8 +195,8 @@ class Meshes:
         """
         if name not in self._assets:
             raise place.fault(f"there is no mesh {quoted(name)} in <asset>")
-        if name in self._found:
-            return self._found[name]
+        if name in self._mesh_masses:
+            return self._mesh_masses[name]
         asset = self._assets[name]
         mode = asset.mode
         if mode == "convex" and asset.capped:
@@ -203,32 +204,33 @@ class Meshes:
         mesh = self._mesh(asset.file, asset.place, mode)
         corners = ((mesh.vertices - asset.position) @ asset.rotation * asset.scale)[mesh.faces]
         areas = np.linalg.norm(np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]), axis=1) / 2.0
+        # A mesh without area is refused below with a message, not by a division by zero.
         com, count = areas @ corners.mean(axis=1) / max(areas.sum(), 1e-300), 3.0 if mode == "shell" else 4.0
-        for again in (False, True):  # from the centre of mass again: volumes of the legacy way differ
+        for is_second_pass in (False, True):  # from the centre of mass again: volumes of the legacy way differ
             sides = corners - com
             sizes = areas if mode == "shell" else np.linalg.det(sides) / 6.0
             sizes = np.abs(sizes) if mode == "legacy" else sizes * np.sign(sizes.sum())
             size, sums = float(sizes.sum()), sides.sum(axis=1)
             if not size > 0.0:
-                raise asset.place.fault(
-                    "the mesh has no volume: add an <inertial> to its body, or set the shape's mass to 0"
-                )
-            com = com if again else com + sizes @ sums / count / size
+                raise asset.place.fault("the mesh has no volume: add an <inertial> to its body, or use a mass of 0")
+            com = com if is_second_pass else com + sizes @ sums / count / size
         squares = np.einsum("n,nki,nkj->ij", sizes, sides, sides) + np.einsum("n,ni,nj->ij", sizes, sums, sums)
         squares /= count * (count + 1.0) * size
         moments, axes = np.linalg.eigh(np.trace(squares) * np.eye(3) - squares)
+        # The eigenvectors may form a reflection, which is no pose.
         axes[:, 2] *= np.linalg.det(axes)
-        return self._found.setdefault(name, (size, Pose(axes, com), moments))
+        return self._mesh_masses.setdefault(name, (size, Pose(axes, com), moments))
 
     def _mesh(self, file: str, place: Place, mode: str) -> Any:
         """The `trimesh.Trimesh` of a file."""
         if self._folder is None or "://" in file or Path(file).suffix.lower() not in FORMATS:
-            known = "a .stl or .obj file and a robot read from a file (not from text), or an <inertial>"
-            raise place.fault(f"a mass depends on the mesh {quoted(file)}: expected {known}")
+            expected = "a .stl or .obj file and a robot read from a file (not from text), or an <inertial>"
+            raise place.fault(f"a mass depends on the mesh {quoted(file)}: expected {expected}")
         trimesh, path = load("the mass of a mesh", "trimesh"), self._folder / self._relative(file, place)
-        if not path.is_file() or path.stat().st_size > self._left:
-            raise place.fault(f"there is no file {quoted(file)} in the mesh folder, or it has over {self._left} bytes")
-        self._left -= path.stat().st_size
+        if not path.is_file() or path.stat().st_size > self._bytes_left:
+            text = f"there is no file {quoted(file)} in the mesh folder, or it has over {self._bytes_left} bytes"
+            raise place.fault(text)
+        self._bytes_left -= path.stat().st_size
         try:
             data = path.read_bytes()
             mesh = trimesh.load(io.BytesIO(data), file_type=path.suffix[1:].lower(), force="mesh", process=False)
@@ -265,8 +267,8 @@ def _sphere(r: float) -> Solid:
 
 
 def _cylinder(r: float, h: float) -> Solid:
-    across = r * r / 4.0 + h * h / 3.0
-    return Solid(2.0 * math.pi * r * r * h, np.array([across, across, r * r / 2.0]))
+    transverse = r * r / 4.0 + h * h / 3.0
+    return Solid(2.0 * math.pi * r * r * h, np.array([transverse, transverse, r * r / 2.0]))
 
 
 def _capsule(r: float, h: float) -> Solid:
@@ -327,10 +329,10 @@ FIRST_HIDDEN = 3
 SIZES = {"sphere": 1, "capsule": 2, "ellipsoid": 3, "cylinder": 2, "box": 3}
 
 
-def stretched(kind: str, sizes: Sequence[float], by: float) -> tuple[float, ...]:
-    """Scales the lengths of boxes, cylinders and capsules: `by` = 2 converts half lengths to those of `Shape`."""
+def stretched(kind: str, sizes: Sequence[float], factor: float) -> tuple[float, ...]:
+    """Scales the lengths of boxes, cylinders and capsules: `factor` = 2 converts half lengths to those of `Shape`."""
     radii = {"box": 0, "cylinder": 1, "capsule": 1}.get(kind, 3)
-    return (*sizes[:radii], *(by * size for size in sizes[radii:]))
+    return (*sizes[:radii], *(factor * size for size in sizes[radii:]))
 
 
 def filled(shapes: Iterable[Shape]) -> Inertial | None:
@@ -341,10 +343,10 @@ def filled(shapes: Iterable[Shape]) -> Inertial | None:
             volume, moments = SOLIDS[shape.kind](*stretched(shape.kind, shape.size, 0.5))
             if volume > 0.0:
                 parts.append((volume, Pose(shape.rotation, shape.xyz), volume * moments))
-    return together(parts)
+    return combined(parts)
 
 
-def together(parts: Sequence[tuple[float, Pose, Vector]]) -> Inertial | None:
+def combined(parts: Sequence[tuple[float, Pose, Vector]]) -> Inertial | None:
     """Combines bodies, each with mass, kg, pose and moments (3,) kg m^2; returns None for an empty list."""
     if not parts:
         return None
@@ -353,9 +355,10 @@ def together(parts: Sequence[tuple[float, Pose, Vector]]) -> Inertial | None:
         return Inertial(mass, pose.origin, pose.rotation, np.diag(moments))
     total = sum(mass for mass, _, _ in parts)
     com = np.sum([mass * pose.origin for mass, pose, _ in parts], axis=0) / total
-    about = np.zeros((3, 3))
+    inertia = np.zeros((3, 3))
     for mass, pose, moments in parts:
-        away = pose.origin - com
-        about += pose.rotation @ np.diag(moments) @ pose.rotation.T
-        about += mass * (away @ away * np.eye(3) - np.outer(away, away))
-    return Inertial(total, com, np.eye(3), (about + about.T) / 2.0)
+        offset = pose.origin - com
+        inertia += pose.rotation @ np.diag(moments) @ pose.rotation.T
+        inertia += mass * (offset @ offset * np.eye(3) - np.outer(offset, offset))
+    # Rounding makes the two halves differ, and a description must have symmetric inertias.
+    return Inertial(total, com, np.eye(3), (inertia + inertia.T) / 2.0)

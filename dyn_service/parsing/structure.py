@@ -8,6 +8,7 @@ Invariants of a description:
     no loops    following parents from any link ends
     one root    exactly one link is no joint's child
     mimic       does not name its own joint; following it ends
+    loop joints have names that no joint has, join two different links of the robot, and are finite
 
 They are checked in this order, so that the first fault is the cause of others. Cost: linear in links and joints.
 
@@ -46,7 +47,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
@@ -55,10 +56,21 @@ import numpy as np
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.arrays import Matrix, Vector
-from dyn_service.model.description import FIXED_ROOT, Description, Inertial, Joint, Link, Mimic, Note, outward
+from dyn_service.model.description import (
+    FIXED_ROOT,
+    Description,
+    Inertial,
+    Joint,
+    Link,
+    LoopJoint,
+    Mimic,
+    Note,
+    outward,
+)
 from dyn_service.model.inertia import principal_moments
 from dyn_service.model.joints import Joint as Moves
-from dyn_service.parsing.quantities import Faults, Place, counted, listed, named, quoted
+from dyn_service.model.joints.multi_dof import Spherical
+from dyn_service.parsing.quantities import X_AXIS, Faults, Place, counted, listed, named, quoted
 from dyn_service.parsing.shapes import SOLIDS, filled
 from dyn_service.support.suggestions import did_you_mean
 
@@ -72,7 +84,12 @@ Named = TypeVar("Named", Link, Joint)
 
 
 def assemble(
-    name: str, links: Sequence[Link], joints: Sequence[Joint], notes: Iterable[Note], robot: Place
+    name: str,
+    links: Sequence[Link],
+    joints: Sequence[Joint],
+    notes: Iterable[Note],
+    robot: Place,
+    loop_joints: Sequence[LoopJoint] = (),
 ) -> Description:
     """Returns the checked robot, with the reader's notes and warnings. `robot`: the place of the robot element.
 
@@ -89,6 +106,7 @@ def assemble(
         _check_tree(by_name, joints, robot)
     except UrdfError as fault:
         # On the line of the first joint that uses it.
+        # Real files use a link `world` without declaring it.
         world = next((Link(WORLD, line=joint.line) for joint in joints if joint.parent == WORLD), None)
         if world is None or WORLD in by_name:
             raise
@@ -96,12 +114,65 @@ def assemble(
         try:
             _check_tree(by_name, joints, robot)
         except UrdfError:
+            # The error of the file as it is, not of the tree with a link that it does not have.
             raise fault from None
         text = "is the parent of a joint but not declared: added as the root link, without mass"
         notes = [*notes, _place(world, robot.file).note("defaulted", text)]
     _check_mimic(joint_by_name, robot)
     described = Description(name, tuple(by_name.values()), tuple(joints), robot.file)
+    for loop_joint in loop_joints:
+        with faults.kept():
+            if fault_text := loop_fault(described, loop_joint):
+                raise _place(loop_joint, robot.file).fault(fault_text)
+            described = replace(described, loop_joints=(*described.loop_joints, loop_joint))
+    faults.check()
+    notes = [*notes, *follower_notes(described)]
     return replace(described, notes=(*notes, *warnings_of(described)))
+
+
+def with_drives(joints: Iterable[Joint], driven_names: Collection[str]) -> list[Joint]:
+    """Returns the joints: those that move are driven if they are named, else passive. If no joint that moves is named,
+    they are unchanged.
+    """
+    unchanged = list(joints)
+    if not any(joint.name in driven_names and joint.moves.nv for joint in unchanged):
+        return unchanged
+    return [replace(x, driven=x.name in driven_names) if x.moves.nv else x for x in unchanged]
+
+
+def loop_fault(description: Description, joint: LoopJoint) -> str:
+    """Returns why a joint cannot close a loop of the robot, "" if it can."""
+    links = {link.name for link in description.links}
+    for end, link in (("parent", joint.parent), ("child", joint.child)):
+        if link not in links:
+            return f"the {end} {quoted(link)} is not a link of the robot{did_you_mean(link, links)}"
+    if joint.parent == joint.child:
+        return f"the parent and the child are the same link {quoted(joint.parent)}, expected two links"
+    if joint.moves.free:
+        return f"a joint of type {joint.type} blocks no motion, expected one that closes the loop"
+    joints: tuple[Joint | LoopJoint, ...] = (*description.joints, *description.loop_joints)
+    namesake = next((other for other in joints if other.name == joint.name), None)
+    if namesake is not None:
+        return f"a joint of this name is already defined{_on_line(namesake)}, expected unique names"
+    frames = (joint.parent_xyz, joint.parent_rotation, joint.child_xyz, joint.child_rotation, joint.axis, joint.pitch)
+    if not all(np.isfinite(x).all() for x in frames):
+        return "its frames are too large for a double"
+    return ""
+
+
+def ball_joint(name: str, parent: str, child: str, points: Sequence[Vector], place: Place) -> LoopJoint:
+    """Returns the joint by which a point of the parent link and one of the child, (3,) m in their frames, coincide."""
+    R, axis = np.eye(3), np.array(X_AXIS)
+    return LoopJoint(name, Spherical.type, parent, child, points[0], R, points[1], R, axis, line=place.main_line)
+
+
+def follower_notes(description: Description) -> Iterator[Note]:
+    """Returns a note on each joint that follows a loop joint, whose position the tree does not have."""
+    names = {joint.name for joint in description.loop_joints}
+    for joint in description.joints:
+        if joint.mimic is not None and joint.mimic.joint in names:
+            text = f"follows {quoted(joint.mimic.joint)}, which closes a loop: it is ignored"
+            yield _place(joint, description.source).note("loop", text)
 
 
 def _check_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place) -> None:
@@ -115,23 +186,23 @@ def _check_tree(links: Mapping[str, Link], joints: Sequence[Joint], robot: Place
     _check_root(links.values(), inboard, robot)
 
 
-def _place(element: Link | Joint, source: str) -> Place:
+def _place(element: Link | Joint | LoopJoint, source: str) -> Place:
     return Place(source, named("link" if isinstance(element, Link) else "joint", element.name), element.line)
 
 
-def _on_line(element: Link | Joint) -> str:
+def _on_line(element: Link | Joint | LoopJoint) -> str:
     return f" on line {element.line}" if element.line else ""
 
 
-def _unique(elements: Sequence[Named], what: str, robot: Place, faults: Faults) -> dict[str, Named]:
-    found: dict[str, Named] = {}
+def _unique(elements: Sequence[Named], kind: str, robot: Place, faults: Faults) -> dict[str, Named]:
+    unique: dict[str, Named] = {}
     for element in elements:
-        first = found.setdefault(element.name, element)
+        first = unique.setdefault(element.name, element)
         if first is not element:
-            message = f"a {what} of this name is already defined{_on_line(first)}, expected unique names"
+            message = f"a {kind} of this name is already defined{_on_line(first)}, expected unique names"
             with faults.kept():
                 raise _place(element, robot.file).fault(message)
-    return found
+    return unique
 
 
 def _check_ends(joint: Joint, links: Mapping[str, Link], robot: Place) -> None:
@@ -148,11 +219,9 @@ def _inboard(joints: Iterable[Joint], robot: Place) -> dict[str, Joint]:
     for joint in joints:
         first = inboard.setdefault(joint.child, joint)
         if first is not joint:
-            message = (
-                f"the link {quoted(joint.child)} already is the child of joint {quoted(first.name)}{_on_line(first)}, "
-                "expected one parent per link"
-            )
-            raise _place(joint, robot.file).fault(message)
+            parent = f"joint {quoted(first.name)}{_on_line(first)}, expected one parent per link"
+            text = f"the link {quoted(joint.child)} already is the child of {parent}"
+            raise _place(joint, robot.file).fault(text)
     return inboard
 
 
@@ -163,12 +232,13 @@ def loop_of(names: Iterable[str], following: Callable[[str], str | None]) -> lis
     safe: set[str] = set()
     for name in names:
         walked: dict[str, None] = {}
-        at: str | None = name
-        while at is not None and at not in safe:
-            if at in walked:
-                return list(walked)[list(walked).index(at) :]
-            walked[at] = None
-            at = following(at)
+        current: str | None = name
+        while current is not None and current not in safe:
+            if current in walked:
+                return list(walked)[list(walked).index(current) :]
+            walked[current] = None
+            current = following(current)
+        # Each name is walked once, so that a chain of thousands takes linear time.
         safe.update(walked)
     return []
 
@@ -190,8 +260,8 @@ def _check_root(links: Iterable[Link], inboard: Mapping[str, Joint], robot: Plac
     # Without loops there is at least one root.
     roots = [link for link in links if link.name not in inboard]
     if len(roots) > 1:
-        found = f"{counted(len(roots), 'root link')} ({listed([link.name for link in roots])})"
-        text = f"this link is not the child of a joint: found {found}, expected one"
+        roots_text = f"{counted(len(roots), 'root link')} ({listed([link.name for link in roots])})"
+        text = f"this link is not the child of a joint: found {roots_text}, expected one"
         raise _place(roots[1], robot.file).fault(text)
 
 
@@ -215,10 +285,10 @@ def _check_mimic(joints: Mapping[str, Joint], robot: Place) -> None:
 
 
 def _cycle_path(names: list[str]) -> str:
-    shown = [quoted(name) for name in names[:LONGEST_CYCLE]]
+    steps = [quoted(name) for name in names[:LONGEST_CYCLE]]
     if len(names) > LONGEST_CYCLE:
-        shown.append(f"({len(names) - LONGEST_CYCLE} more)")
-    return " -> ".join([*shown, quoted(names[0])])
+        steps.append(f"({len(names) - LONGEST_CYCLE} more)")
+    return " -> ".join([*steps, quoted(names[0])])
 
 
 MOMENTS = 1e-3
@@ -251,10 +321,10 @@ def _warning(description: Description, element: Link | Joint, text: str) -> Note
 
 def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
     """Warns about inertias. plausible: the robot's units are plausible, so that single links can be checked."""
-    told = {note.line for note in description.notes if note.kind == "defaulted" and note.line}
+    defaulted_lines = {note.line for note in description.notes if note.kind == "defaulted" and note.line}
     links = {link.name: link for link in description.links}
     for link in description.links:
-        by_default = link.line in told and link.inertial is not None and is_stand_in(link.inertial)
+        by_default = link.line in defaulted_lines and link.inertial is not None and is_stand_in(link.inertial)
         if link.inertial is not None and not by_default:  # the reader has a note on it
             other_side = links.get(_SIDE.sub(lambda side: _OTHER_SIDE[side[0]], link.name), link)
             contrast = _contrast(link, other_side)
@@ -272,6 +342,7 @@ def _contrast(link: Link, twin: Link) -> str:
     inertial = twin.inertial
     if twin is link or link.inertial is None or inertial is None or inertial.mass != link.inertial.mass:
         return ""
+    # A twin with a fault of its own proves nothing.
     if any(_inertial(inertial, plausible=False)):
         return ""
     moments = ", ".join(f"{moment:.4g}" for moment in principal_moments(inertial.inertia).tolist())
@@ -320,17 +391,17 @@ def _massless(description: Description) -> Iterator[Note]:
     inboard = {joint.child: joint for joint in description.joints}
     order = outward(description)
     welded = {link.name: link.inertial.mass if link.inertial else 0.0 for link in description.links}
-    carried = _carried(description)
+    carried_mass = _carried(description)
     for name in reversed(order):
         if name in inboard and not inboard[name].moves.nv:
             welded[inboard[name].parent] += welded[name]
     links = {link.name: link for link in description.links}
     for name in order:
-        if links[name].added and carried[name]:
+        if links[name].added and carried_mass[name]:
             continue  # the importer added it
         if name in inboard and inboard[name].moves.nv and welded[name] == 0.0:
             mover = quoted(inboard[name].name)
-            if carried[name] == 0.0:
+            if carried_mass[name] == 0.0:
                 text = f"joint {mover} moves no mass: forward dynamics is undefined"
             else:
                 text = f"joint {mover} moves this link, and neither it nor the links welded to it have mass"
@@ -339,9 +410,11 @@ def _massless(description: Description) -> Iterator[Note]:
 
 def _joints(description: Description) -> Iterator[Note]:
     moves = {joint.name: joint.moves for joint in description.joints}
+    loop_joints = {joint.name for joint in description.loop_joints}
     for joint in description.joints:
         if joint.moves.nv:
-            for text in (*_joint(joint), *(_followed(joint.mimic, moves) if joint.mimic is not None else ())):
+            is_led = joint.mimic is not None and joint.mimic.joint not in loop_joints
+            for text in (*_joint(joint), *(_followed(joint.mimic, moves) if is_led and joint.mimic else ())):
                 yield _warning(description, joint, text)
 
 
@@ -368,12 +441,14 @@ def _joint(joint: Joint) -> Iterator[str]:
         elif limit.lower == limit.upper:
             yield f"lower and upper limit are both {limit.lower:g}: the joint cannot move"
     bounds = {name: getattr(limit, name) for name in ("effort", "velocity", "acceleration", "deceleration", "jerk")}
-    for what, value in bounds.items():
+    for quantity, value in bounds.items():
         if value is not None and value < 0.0:
-            yield f"{what} limit {value:g} is negative"
-    zero = [what for what, value in bounds.items() if value == 0.0]
+            yield f"{quantity} limit {value:g} is negative"
+    zero = [quantity for quantity, value in bounds.items() if value == 0.0]
+    if joint.driven is False and "effort" in zero:  # of a robot whose motors are stated, so this joint has none
+        zero.remove("effort")
     if zero and joint.mimic is None:  # limits of mimic joints are ignored
-        meanings = [f"{what} limit 0 means no {'motor' if what == 'effort' else 'limit'}" for what in zero]
+        meanings = [f"{quantity} limit 0 means no {'motor' if quantity == 'effort' else 'limit'}" for quantity in zero]
         yield f"{', '.join(meanings)}; remove limits that are unknown"
     if limit.effort is not None and joint.friction >= limit.effort > 0.0:
         yield f"friction {joint.friction:g} is not below the effort limit {limit.effort:g}: no motor moves the joint"
@@ -429,7 +504,7 @@ class _Body:
     joints: list[Vector]
     centres: list[Vector] = field(default_factory=list)
 
-    def apart(self) -> float:
+    def span(self) -> float:
         """The longest distance between joints."""
         return max(self.inboard, _spread(self.joints))
 
@@ -442,14 +517,14 @@ class _Body:
 class _Sizes:
     """Sizes of a robot estimated from distances, m.
 
-    own: per link with mass, the longest distance between its frame, its joints and its centre of mass. longest: the
-    longest of these. body: per link, the extent of its body. apart: the longest distance between two joints.
+    link: per link with mass, the longest distance between its frame, its joints and its centre of mass. longest: the
+    longest of these. body: per link, the extent of its body. span: the longest distance between two joints.
     """
 
-    own: dict[str, float]
+    link: dict[str, float]
     body: dict[str, float]
     longest: float
-    apart: float
+    span: float
 
 
 def _measured(description: Description) -> _Sizes:
@@ -458,42 +533,42 @@ def _measured(description: Description) -> _Sizes:
     for joint in description.joints:
         outboard[joint.parent].append(joint)
     links = {link.name: link for link in description.links}
-    own: dict[str, float] = {}
-    placed: dict[str, tuple[_Body, Matrix, Vector]] = {}
+    link_sizes: dict[str, float] = {}
+    frames: dict[str, tuple[_Body, Matrix, Vector]] = {}
     for name in outward(description):
         inbound = inboard.get(name)
         if inbound is None:
             body, rotation, origin = _Body(0.0, []), np.eye(3), np.zeros(3)
         elif not inbound.moves.nv:
-            body, R, p = placed[inbound.parent]
+            body, R, p = frames[inbound.parent]
             rotation, origin = R @ inbound.rotation, p + R @ inbound.xyz
         else:
             # The distance from the world says nothing about a robot's size.
-            placing = inbound.parent not in inboard and inbound.parent not in own
-            distance = 0.0 if placing else _length(inbound.xyz)
+            places_root = inbound.parent not in inboard and inbound.parent not in link_sizes
+            distance = 0.0 if places_root else _length(inbound.xyz)
             body, rotation, origin = _Body(distance, [np.zeros(3)]), np.eye(3), np.zeros(3)
-        placed[name] = (body, rotation, origin)
+        frames[name] = (body, rotation, origin)
         points = [joint.xyz for joint in outboard[name]]
         body.joints += [origin + rotation @ joint.xyz for joint in outboard[name] if joint.moves.nv]
         inertial = links[name].inertial
         if inertial is not None and inertial.mass > 0.0:
             body.centres.append(origin + rotation @ inertial.com)
-            own[name] = max(map(_length, [*points, inertial.com]))
-    bodies = {name: body.extent() for name, (body, _, _) in placed.items()}
-    apart = max(body.apart() for body, _, _ in placed.values())
-    return _Sizes(own, bodies, max(own.values(), default=0.0), apart)
+            link_sizes[name] = max(map(_length, [*points, inertial.com]))
+    bodies = {name: body.extent() for name, (body, _, _) in frames.items()}
+    span = max(body.span() for body, _, _ in frames.values())
+    return _Sizes(link_sizes, bodies, max(link_sizes.values(), default=0.0), span)
 
 
 def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
-    if not LONG_M < sizes.apart < math.inf:
+    if not LONG_M < sizes.span < math.inf:
         return
     massive = _massive(description)
     total = sum(inertial.mass for _, inertial in massive)
     thin = sum(inertial.mass for link, inertial in massive if inertial.mass < THIN_KG_M3 * _cube(link, inertial, sizes))
     if thin > total / 2.0:
-        link, _ = max(massive, key=lambda one: sizes.own[one[0].name])
+        link, _ = max(massive, key=lambda entry: sizes.link[entry[0].name])
         text = (
-            f"its joints or centre of mass are up to {sizes.own[link.name]:g} m away, probably given in millimetres: "
+            f"its joints or centre of mass are up to {sizes.link[link.name]:g} m away, probably given in millimetres: "
             f"at such lengths most of the robot's {total:g} kg would be thinner than air"
         )
         yield _warning(description, link, text)
@@ -502,15 +577,11 @@ def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
 def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
     massive = _massive(description)
     total = sum(inertial.mass for _, inertial in massive)
-    dense = sum(
-        inertial.mass for link, inertial in massive if inertial.mass > STEEL_KG_M3 * _cube(link, inertial, sizes)
-    )
+    dense = sum(body.mass for link, body in massive if body.mass > STEEL_KG_M3 * _cube(link, body, sizes))
     if HEAVY_KG <= total <= HEAVIEST_ROBOT_KG and dense > total / 2.0:
-        link, inertial = max(massive, key=lambda one: one[1].mass)
-        text = (
-            f"mass {inertial.mass:g} kg is probably given in grams: most of the robot's {total:g} kg is in links that "
-            "would be denser than solid steel"
-        )
+        link, inertial = max(massive, key=lambda entry: entry[1].mass)
+        links = f"most of the robot's {total:g} kg is in links that would be denser than solid steel"
+        text = f"mass {inertial.mass:g} kg is probably given in grams: {links}"
         yield _warning(description, link, text)
 
 
@@ -520,12 +591,12 @@ def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
     total = sum(inertial.mass for _, inertial in massive)
     for link, inertial in massive:
         k = _gyration(inertial)
-        size = max(sizes.body[link.name], SMALLEST_SHARE * (sizes.longest or sizes.apart))
+        size = max(sizes.body[link.name], SMALLEST_SHARE * (sizes.longest or sizes.span))
         # A centre of mass may be close to its link's frame: without distances between joints, the size is unknown.
-        known = sizes.apart > 0.0
+        has_distances = sizes.span > 0.0
         if k < FAINT_GYRATION_M or inertial.mass < FAINT_SHARE * total or is_stand_in(inertial):
             continue
-        if known and WIDE * size < k <= WIDEST_GYRATION_M:
+        if has_distances and WIDE * size < k <= WIDEST_GYRATION_M:
             text = (
                 f"the radius of gyration is {k:.3g} m, {k / size:.3g} times the {size:.3g} m between the joints and "
                 f"centres of mass about it: too much inertia for {inertial.mass:g} kg"
@@ -535,56 +606,50 @@ def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
             yield from (_warning(description, link, text) for text in _beyond_shapes(link, inertial))
         density = _least_density(inertial)
         if density > OSMIUM_KG_M3:
-            text = (
-                f"too little inertia for {inertial.mass:g} kg: even a ball would need {density:.3g} kg/m^3, and the "
-                f"densest matter has {OSMIUM_KG_M3:g}"
-            )
+            ball = f"even a ball would need {density:.3g} kg/m^3, and the densest matter has {OSMIUM_KG_M3:g}"
+            text = f"too little inertia for {inertial.mass:g} kg: {ball}"
             yield _warning(description, link, text)
 
 
 def _beyond_shapes(link: Link, inertial: Inertial) -> Iterator[str]:
     """Warns about moments that the link's own boxes, cylinders, .. show to be too large."""
     with np.errstate(over="ignore", invalid="ignore"):
-        even = filled(link.shapes)
-        spread = 0.0 if even is None else float(np.trace(even.inertia)) / even.mass
-        if even is None or spread == 0.0:  # too small for a double
+        uniform = filled(link.shapes)
+        trace_per_mass = 0.0 if uniform is None else float(np.trace(uniform.inertia)) / uniform.mass
+        if uniform is None or trace_per_mass == 0.0:  # too small for a double
             return
-        ratio = float(np.trace(inertial.inertia)) / inertial.mass / spread
-        is_centred = _length(inertial.com - even.com) < CENTRED * math.sqrt(spread / 2.0)
+        ratio = float(np.trace(inertial.inertia)) / inertial.mass / trace_per_mass
+        is_centred = _length(inertial.com - uniform.com) < CENTRED * math.sqrt(trace_per_mass / 2.0)
     whole = all(shape.kind in SOLIDS and not shape.unread for shape in link.shapes)
     if is_centred and ratio >= (EVEN_MOMENTS if whole else MOST_MOMENTS):
         kinds = " and ".join(sorted({shape.kind for shape in link.shapes if shape.kind in SOLIDS}))
-        yield (
-            f"its moments of inertia are {ratio:.3g} times those of {inertial.mass:g} kg that fill its {kinds} evenly: "
-            "probably too much inertia"
-        )
+        uniform_text = f"those of {inertial.mass:g} kg that fill its {kinds} evenly"
+        yield f"its moments of inertia are {ratio:.3g} times {uniform_text}: probably too much inertia"
 
 
 def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
-    carried = _carried(description)
+    carried_mass = _carried(description)
     total = sum(inertial.mass for _, inertial in _massive(description))
     for joint in description.joints:
         bounds = [] if joint.limit is None else [x for x in (joint.limit.lower, joint.limit.upper) if x is not None]
-        stops = joint.moves.ranged
-        if stops and all(joint.moves.angles) and any(map(_reads_like_degrees, bounds)):
+        is_ranged = joint.moves.ranged
+        if is_ranged and all(joint.moves.angles) and any(map(_reads_like_degrees, bounds)):
             turns = max(map(abs, bounds)) / (2.0 * math.pi)
-            shown = " and ".join(f"{bound:g}" for bound in bounds)
-            text = f"limits {shown} rad are" if len(bounds) > 1 else f"limit {shown} rad is"
+            bounds_text = " and ".join(f"{limit:g}" for limit in bounds)
+            text = f"limits {bounds_text} rad are" if len(bounds) > 1 else f"limit {bounds_text} rad is"
             yield _warning(description, joint, f"{text} probably in degrees: {turns:.3g} turns")
-        if stops and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
+        if is_ranged and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
             travel = max(map(abs, bounds))
             # A sliding base carries most of the robot and may travel far; a link of an arm does not.
-            slides = carried[joint.child] < total / 2.0
+            slides = carried_mass[joint.child] < total / 2.0
             if slides and LONG_M < travel < FARTHEST_TRAVEL_M and travel > FAR_TRAVEL * sizes.longest:
-                text = (
-                    f"travels up to {travel:g} m, probably given in millimetres: no distance within a link is more "
-                    f"than {sizes.longest:.3g} m"
-                )
+                longest = f"no distance within a link is more than {sizes.longest:.3g} m"
+                text = f"travels up to {travel:g} m, probably given in millimetres: {longest}"
                 yield _warning(description, joint, text)
 
 
-def _reads_like_degrees(bound: float) -> bool:
-    size = abs(bound)
+def _reads_like_degrees(limit: float) -> bool:
+    size = abs(limit)
     if not TWO_TURNS * 1.001 < size <= MAX_DEGREES:
         return False
     # 100 is a common placeholder for unlimited.
@@ -602,13 +667,14 @@ def _carried(description: Description) -> dict[str, float]:
 
 
 def _massive(description: Description) -> list[tuple[Link, Inertial]]:
-    weighed = ((link, link.inertial) for link in description.links if link.inertial is not None)
-    return [(link, inertial) for link, inertial in weighed if inertial.mass > 0.0]
+    with_inertial = ((link, link.inertial) for link in description.links if link.inertial is not None)
+    return [(link, inertial) for link, inertial in with_inertial if inertial.mass > 0.0]
 
 
 def _cube(link: Link, inertial: Inertial, sizes: _Sizes) -> float:
     """Returns the volume of a cube with the link's length, m^3."""
-    length = max(sizes.own[link.name], BALL * _gyration(inertial))
+    # A link whose frame is at its centre of mass has no length, but its inertia has.
+    length = max(sizes.link[link.name], BALL * _gyration(inertial))
     return length * length * length
 
 
@@ -624,13 +690,12 @@ def is_stand_in(inertial: Inertial) -> bool:
 
 def _gyration(inertial: Inertial) -> float:
     """Returns the radius of gyration for the largest moment, m, within a factor of 3, from matrix entries."""
+    # Two roots, because the quotient of moment and mass may overflow.
     return math.sqrt(float(np.abs(inertial.inertia).max())) / math.sqrt(inertial.mass)
 
 
 def _least_density(inertial: Inertial) -> float:
-    """Returns the density of the ball with this mass and trace of inertia, kg/m^3, the least possible maximum
-    density.
-    """
+    """Returns the least possible maximum density, kg/m^3: that of the ball with this mass and trace of inertia."""
     trace = sum(np.diag(inertial.inertia).tolist())
     if trace <= 0.0:
         return 0.0
@@ -664,23 +729,24 @@ def _legs(description: Description) -> Iterator[Note]:
     inboard = {joint.child: joint for joint in description.joints}
     order = outward(description)
     # For each link, the last revolute joint on its path, by child link, and their number.
-    turned: dict[str, str] = {order[0]: ""}
+    last_hinge: dict[str, str] = {order[0]: ""}
     turns: dict[str, float] = {order[0]: 0}
     feet: dict[str, str] = {}
     for name in order[1:]:
         joint = inboard[name]
         turning = joint.moves.angles == (True,)
-        turned[name] = name if turning else turned[joint.parent]
-        lets_go = any(joint.moves.shifts) and not turns[joint.parent]  # the trunk's own joint, in the file
-        turns[name] = -math.inf if lets_go else turns[joint.parent] + turning
+        last_hinge[name] = name if turning else last_hinge[joint.parent]
+        trunk_moves = any(joint.moves.shifts) and not turns[joint.parent]  # the trunk's own joint, in the file
+        # A trunk that moves by a joint of the file needs no floating root: nothing beyond that joint counts as a leg.
+        turns[name] = -math.inf if trunk_moves else turns[joint.parent] + turning
         if turns[name] >= FEWEST_TURNS and _is_of_a_leg(name):
-            feet.setdefault(turned[name], name)
+            feet.setdefault(last_hinge[name], name)
     # Knee, ankle and foot belong to one leg: only the outermost counts.
-    above: set[str] = set()
+    ancestors: set[str] = set()
     for name in reversed(order[1:]):
-        if name in feet or name in above:
-            above.add(inboard[name].parent)
-    legs = [link for link in feet if link not in above]
+        if name in feet or name in ancestors:
+            ancestors.add(inboard[name].parent)
+    legs = [link for link in feet if link not in ancestors]
     if len(legs) < FEWEST_LEGS:
         return
     ends = listed([feet[link] for link in legs], 4)
@@ -693,5 +759,5 @@ def _legs(description: Description) -> Iterator[Note]:
 
 def _is_of_a_leg(link: str) -> bool:
     words = [word.lower() for word in _WORD.findall(link)]
-    pairs = [one + other for one, other in pairwise(words)]
+    pairs = [word + next_word for word, next_word in pairwise(words)]
     return any(word in _WORDS or word.endswith(_ENDINGS) for word in (*words, *pairs))

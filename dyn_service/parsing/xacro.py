@@ -48,37 +48,38 @@ def expanded(path: str | os.PathLike[str], arguments: Mapping[str, str]) -> str:
             raise InvalidArgumentError(
                 f"argument '{argument}' must be text, found {type(value).__name__}", path=f"arguments.{argument}"
             )
-    given = _Given(arguments)
+    # xacro ignores arguments that the file does not have: a typing error would go unnoticed.
+    mappings = _RecordedArguments(arguments)
     with _LOCK, _finding(xacro, Path(path)):
         try:
-            text: str = xacro.process_file(name, mappings=given, verbosity=0).toprettyxml(indent="  ")
+            text: str = xacro.process_file(name, mappings=mappings, verbosity=0).toprettyxml(indent="  ")
         except ExpatError as fault:
             raise UrdfError(f"malformed XML: {fault}", file=_at(xacro, name), line=fault.lineno) from None
         except Exception as fault:  # noqa: BLE001  # its expressions may raise anything
-            said = " ".join(str(fault).split()) or type(fault).__name__
-            macros = [each.body.getAttribute("name") for each in getattr(xacro, "macrostack", None) or ()]
+            message = " ".join(str(fault).split()) or type(fault).__name__
+            macros = [frame.body.getAttribute("name") for frame in getattr(xacro, "macrostack", None) or ()]
             element = f"macro '{macros[-1]}'" if macros else None
-            raise UrdfError(f"xacro: {said}", file=_at(xacro, name), element=element) from None
-    idle = sorted(set(arguments) - given.asked)
+            raise UrdfError(f"xacro: {message}", file=_at(xacro, name), element=element) from None
+    idle = sorted(set(arguments) - mappings.requested)
     if idle:
-        near = did_you_mean(idle[0], given.asked)
-        raise InvalidArgumentError(f"{name} takes no argument '{idle[0]}'{near}", path="arguments")
+        suggestion = did_you_mean(idle[0], mappings.requested)
+        raise InvalidArgumentError(f"{name} takes no argument '{idle[0]}'{suggestion}", path="arguments")
     return text
 
 
-class _Given(dict[str, str]):
+class _RecordedArguments(dict[str, str]):
     """Arguments that record which of them were used."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        super().__init__(given)
-        self.asked: set[str] = set()
+    def __init__(self, arguments: Mapping[str, str]) -> None:
+        super().__init__(arguments)
+        self.requested: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
-        self.asked.add(str(name))
+        self.requested.add(str(name))
         return super().__contains__(name)
 
     def __getitem__(self, name: str) -> str:
-        self.asked.add(name)
+        self.requested.add(name)
         return super().__getitem__(name)
 
 
@@ -111,6 +112,7 @@ def _finding(xacro: Any, path: Path) -> Iterator[None]:
     if by_ros is None:
         yield
         return
+    # Replaced for this call only: xacro has no parameter for it, and resolves packages by ROS alone.
     arguments._eval_find = find
     try:
         yield

@@ -4,9 +4,9 @@ The parser is expat with defusedxml's guards. Document type declarations are ref
 Processing instructions are skipped, the start of an element's text is kept, for SDFormat. Comments are kept, for notes
 on content that is commented out. Prefixes are part of names and need no declaration.
 
-`Unread` collects what a reader of URDF ignores. Simulator extensions and the like are dropped with a note. Names that
-resemble known ones (`<intertial>`), and what xacro left unexpanded, are warnings. A later error in the same element
-mentions them.
+`IgnoredContent` collects what a reader of URDF ignores. Simulator extensions and the like are dropped with a note.
+Names that resemble known ones (`<intertial>`), and what xacro left unexpanded, are warnings. A later error in the same
+element mentions them.
 
 **Files that include others** become one tree of elements, each with its file and line. Only a robot read from a file
 may include files, which are found relative to it and read under the same rules. Limits apply to all files together.
@@ -63,11 +63,11 @@ class ReadLimits:
     links: int = 10_000
     joints: int = 10_000
 
-    def check(self, what: Literal["links", "joints"], count: int, source: str) -> None:
+    def check(self, kind: Literal["links", "joints"], count: int, source: str) -> None:
         """Checks the number of links or joints of a robot."""
-        most = self.links if what == "links" else self.joints
-        if count > most:
-            raise ResourceExhaustedError(f"{source}: the robot has more than the {most} {what} allowed")
+        maximum = self.links if kind == "links" else self.joints
+        if count > maximum:
+            raise ResourceExhaustedError(f"{source}: the robot has more than the {maximum} {kind} allowed")
 
 
 LONGEST_TEXT = 200
@@ -90,9 +90,9 @@ class Element:
     file: str = ""
     place: Place = field(default=Place(""), compare=False)
 
-    def at(self, what: str, main: str) -> Place:
-        """Sets the place to this line, with the description `what`; `main` is the name of the robot's main file."""
-        self.place = (Place if self.file == main else Elsewhere)(self.file, what, self.line)
+    def at(self, label: str, main: str) -> Place:
+        """Sets the place to this line, with the description `label`; `main` is the name of the robot's main file."""
+        self.place = (Place if self.file == main else Elsewhere)(self.file, label, self.line)
         return self.place
 
     def all(self, tag: str) -> list[Element]:
@@ -104,16 +104,17 @@ class Element:
 
         Raises `UrdfError` for several children, unless all are equal and `notes` is given; then it adds a note.
         """
-        found = self.all(tag)
-        if not found:
+        children = self.all(tag)
+        if not children:
             return None
-        first, *others = found
-        if others:
-            again = Place(others[0].file, self.place.element, others[0].line)
-            many = f"there are {len(found)} <{tag}> elements"
-            if notes is None or any(other.content != first.content for other in others):
-                raise again.fault(f"{many}, the first on line {first.line}, expected one")
-            notes.append(again.note("dropped", f"{many} with the same content, the first on line {first.line}"))
+        first, *repeats = children
+        if repeats:
+            repeat_place = Place(repeats[0].file, self.place.element, repeats[0].line)
+            count_text = f"there are {len(children)} <{tag}> elements"
+            if notes is None or any(other.content != first.content for other in repeats):
+                raise repeat_place.fault(f"{count_text}, the first on line {first.line}, expected one")
+            text = f"{count_text} with the same content, the first on line {first.line}"
+            notes.append(repeat_place.note("dropped", text))
         first.place = self.place.inside(tag, first.line)
         return first
 
@@ -155,10 +156,10 @@ class Element:
 
     def flag(self, tag: str, default: bool) -> bool:
         """Returns the boolean in a child's text: true, false, 1 or 0."""
-        said = self.word(tag, str(default)).lower()
-        if said not in ("true", "false", "1", "0"):
-            raise self.place.fault(f"<{tag}>: expected true or false, found {quoted(said)}")
-        return said in ("true", "1")
+        word = self.word(tag, str(default)).lower()
+        if word not in ("true", "false", "1", "0"):
+            raise self.place.fault(f"<{tag}>: expected true or false, found {quoted(word)}")
+        return word in ("true", "1")
 
     def inner_numbers(self, tag: str, default: Sequence[float]) -> Vector:
         """Returns the numbers in a child's text, as many as the default has."""
@@ -216,6 +217,7 @@ def load(path: str | os.PathLike[str], limits: ReadLimits) -> str:
             raise InvalidArgumentError(f"{name} is not a regular file; expected a robot's file")
         _hold_size(status.st_size, name, limits)
         with Path(path).open("rb") as file:
+            # One byte more than allowed shows a file that has grown since `stat`.
             data = file.read(limits.size + 1)
     except FileNotFoundError:
         raise NotFoundError(f"the file {name} does not exist{shipped.how_to_find(name)}") from None
@@ -252,6 +254,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
     skipped = text[: len(text) - len(body)].count("\n")
     if not body:
         raise Place(file).fault("there is no text, expected an XML document")
+    # Before encoding too, which would copy a text that is refused anyway.
     _hold_size(len(text), file, limits)
     try:
         _hold_size(len(text.encode()), file, limits)
@@ -260,6 +263,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
         message = f"expected text, found the lone surrogate U+{ord(text[fault.start]):04X}"
         raise Place(file, line=line).fault(message) from None
 
+    # A few lines of entities expand to gigabytes, and external ones read files of this machine.
     parser = create_parser(forbid_dtd=True, forbid_entities=True, forbid_external=True)
     builder = _Builder(file, lambda: int(parser.getLineNumber()) + skipped, limits)
     parser.setContentHandler(builder)
@@ -268,21 +272,20 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
         parser.feed(body)
         parser.close()
     except SAXParseException as fault:
-        mended, first = _without_dashes(body)
+        repaired, first = _without_dashes(body)
         if first:
-            return replace(parse(text[: len(text) - len(body)] + mended, file, limits), dashes=first + skipped)
+            return replace(parse(text[: len(text) - len(body)] + repaired, file, limits), dashes=first + skipped)
         line = (fault.getLineNumber() or 1) + skipped
         column = (fault.getColumnNumber() or 0) + 1
-        still = ""
+        open_tag = ""
         if builder.open:
-            still = f"; <{builder.open[-1].tag[:40]}> of line {builder.open[-1].line} is still open"
+            open_tag = f"; <{builder.open[-1].tag[:40]}> of line {builder.open[-1].line} is still open"
         # expat's message for a text that ends too early would read as if it were empty.
         cause = "the text ends early" if builder.open and "no element" in fault.getMessage() else fault.getMessage()
-        raise Place(file, line=line).fault(f"malformed XML: {cause}, column {column}{still}") from None
+        raise Place(file, line=line).fault(f"malformed XML: {cause}, column {column}{open_tag}") from None
     except DefusedXmlException:
-        raise Place(file, line=builder.line()).fault(
-            "found a document type declaration (<!DOCTYPE>), expected none"
-        ) from None
+        text = "found a document type declaration (<!DOCTYPE>), expected none"
+        raise Place(file, line=builder.line()).fault(text) from None
     if builder.root is None:
         raise Place(file).fault("malformed XML: no element found")
     return Document(builder.root, tuple(builder.comments))
@@ -290,15 +293,16 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
 
 def _without_dashes(text: str) -> tuple[str, int]:
     """Returns the text with blanks for `--` inside comments, and the line of the first such comment, or 0."""
-    parts, first, at = [], 0, 0
-    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
-        inside = text[start + 4 : end]
-        if "--" in inside or inside.endswith("-"):
+    parts, first, position = [], 0, 0
+    while (start := text.find("<!--", position)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        content = text[start + 4 : end]
+        if "--" in content or content.endswith("-"):
             first = first or text.count("\n", 0, start) + 1
-            inside = inside.replace("--", "  ").removesuffix("-").ljust(len(inside))
-        parts += [text[at : start + 4], inside]
-        at = end
-    return "".join([*parts, text[at:]]), first
+            # As many characters as before, so that the columns of later errors stay right.
+            content = content.replace("--", "  ").removesuffix("-").ljust(len(content))
+        parts += [text[position : start + 4], content]
+        position = end
+    return "".join([*parts, text[position:]]), first
 
 
 class _Builder(ContentHandler, LexicalHandler):
@@ -352,8 +356,8 @@ def _hold_size(size: int, file: str, limits: ReadLimits) -> None:
         raise _too_much(file, f"more than {limits.size} bytes of text")
 
 
-def _too_much(place: str, what: str) -> ResourceExhaustedError:
-    return ResourceExhaustedError(f"{place}: the robot description has {what}, the maximum")
+def _too_much(place: str, excess: str) -> ResourceExhaustedError:
+    return ResourceExhaustedError(f"{place}: the robot description has {excess}, the maximum")
 
 
 MAX_KINDS = 40
@@ -367,7 +371,8 @@ LONGEST_TAG = 60
 GEOMETRY = ("visual", "collision", "material")
 """Elements without influence on motion; other tags are not taken for misspelt ones of these, nor of `<transmission>`,
 which simulators also use."""
-CONSTRAINTS = ("drake:ball_constraint", "drake:tendon_constraint", "loop_joint", "constraint")
+BALL = "drake:ball_constraint"
+CONSTRAINTS = (BALL, "drake:tendon_constraint", "loop_joint", "constraint")
 """Elements by which simulators close loops of links."""
 IGNORED = "closes a loop: it is ignored"
 XACRO = "xacro:"
@@ -378,7 +383,7 @@ DEFINITIONS = ("xacro:property", "xacro:arg", "xacro:macro")
 class _Kind(NamedTuple):
     kind: NoteKind
     noun: str
-    where: str
+    location: str
     hint: str = ""
 
 
@@ -389,7 +394,7 @@ def constraints(robot: Element) -> list[Element]:
     return [*(child for child in robot.children if child.tag in CONSTRAINTS), *between_links]
 
 
-class Unread:
+class IgnoredContent:
     """Content ignored so far.
 
     suspects: ignored content of the current element that may explain a missing value, each as a clause.
@@ -405,44 +410,45 @@ class Unread:
         read = [tag for tag in children if tag not in (*GEOMETRY, "transmission")]
         for child in element.children:
             if child.tag not in children:
-                self._add(self._unread_child(child, element, read), child.line)
+                self._add(self._ignored_child(child, element, read), child.line)
         absent = [name for name in attributes if name not in element.attributes]
         for name in element.attributes:
             if name not in attributes and not name.startswith("xmlns"):
                 # A name that is also present cannot have been meant: exporters write iyx next to ixy.
-                meant = self._closest(name, absent)
-                where = f"{quoted(name)} of <{element.tag}>"
-                hint = f"; did you mean '{meant}'?" if meant else ""
-                self._add(_Kind("warning" if meant else "dropped", "attribute", where, hint), element.line)
+                similar = self._closest(name, absent)
+                location = f"{quoted(name)} of <{element.tag}>"
+                hint = f"; did you mean '{similar}'?" if similar else ""
+                self._add(_Kind("warning" if similar else "dropped", "attribute", location, hint), element.line)
 
     def notes(self, robot: Place) -> Iterator[Note]:
         """Returns one note per kind, on the line of its first occurrence."""
-        for (kind, noun, where, hint), lines in self._lines.items():
-            yield Place(robot.file, robot.element, lines[0]).note(kind, unused(len(lines), noun, where) + hint)
+        for (kind, noun, location, hint), lines in self._lines.items():
+            yield Place(robot.file, robot.element, lines[0]).note(kind, unused(len(lines), noun, location) + hint)
 
     def _add(self, kind: _Kind, line: int) -> None:
         if kind.kind == "warning":
-            self.suspects.append(f"line {line}: {kind.noun} {kind.where} is not used{kind.hint}")
+            self.suspects.append(f"line {line}: {kind.noun} {kind.location} is not used{kind.hint}")
+        # Anybody can send a file with thousands of tags, and every note is a line of a report.
         if kind not in self._lines and len(self._lines) >= MAX_KINDS:
             kind = _Kind(kind.kind, "further item", "of other kinds")
         self._lines.setdefault(kind, []).append(line)
 
-    def _unread_child(self, child: Element, parent: Element, read: Collection[str]) -> _Kind:
-        noun, where = f"<{child.tag[:LONGEST_TAG]}> element", f"in <{parent.tag}>"
+    def _ignored_child(self, child: Element, parent: Element, read: Collection[str]) -> _Kind:
+        noun, location = f"<{child.tag[:LONGEST_TAG]}> element", f"in <{parent.tag}>"
         if child.tag in DEFINITIONS:
-            return _Kind("dropped", noun, where, "; left over from xacro")
+            return _Kind("dropped", noun, location, "; left over from xacro")
         if child.tag.startswith(XACRO):
-            return _Kind("warning", noun, where, "; it is not expanded: run xacro first if the robot needs it")
-        meant = self._closest(child.tag, read, ALIKE)
-        if meant is not None:
-            return _Kind("warning", noun, where, f"; did you mean <{meant}>?")
-        return _Kind("dropped", noun, where)
+            return _Kind("warning", noun, location, "; it is not expanded: run xacro first if the robot needs it")
+        similar = self._closest(child.tag, read, ALIKE)
+        if similar is not None:
+            return _Kind("warning", noun, location, f"; did you mean <{similar}>?")
+        return _Kind("dropped", noun, location)
 
-    def _closest(self, name: str, known: Collection[str], likeness: float = LIKENESS) -> str | None:
+    def _closest(self, name: str, candidates: Collection[str], likeness: float = LIKENESS) -> str | None:
         """As `closest`, with a cache; None after too many names."""
-        key = (name, tuple(known), likeness)
+        key = (name, tuple(candidates), likeness)
         if key not in self._compared and len(self._compared) < MAX_COMPARED:
-            self._compared[key] = closest(name, known, likeness)
+            self._compared[key] = closest(name, candidates, likeness)
         return self._compared.get(key)
 
 
@@ -466,25 +472,23 @@ class Files:
         self.notes: list[Note] = []
         self.roots: dict[str, Element] = {}
         self._paths: dict[str, str] = {}  # real path by name, of files that were read
-        self._above: dict[str, set[str]] = {}  # the files that include a file, directly or indirectly
+        self._ancestors: dict[str, set[str]] = {}  # the files that include a file, directly or indirectly
         self._count = 0
-        self._left = replace(limits, elements=min(limits.elements, MAX_ELEMENTS))
+        self._remaining = replace(limits, elements=min(limits.elements, MAX_ELEMENTS))
 
     def root(self, text: str, name: str) -> Element:
         """Returns the root element of the main text; `name` is its name in errors."""
         self._own = name
         if self.main is not None:
             self._paths[name] = os.path.realpath(self.main)
-            self._above[self._paths[name]] = set()
+            self._ancestors[self._paths[name]] = set()
         return self._counted(text, name)
 
-    def check_main(self, what: str, place: Place) -> None:
-        """Checks that there is a main file; `what`: what the element at `place` includes."""
+    def check_main(self, target: str, place: Place) -> None:
+        """Checks that there is a main file; `target`: what the element at `place` includes."""
         if self.main is None:
-            raise place.fault(
-                f"includes {what}, but a robot given as text cannot open files: read the robot from its file, or "
-                "convert it with dyn convert"
-            )
+            remedy = "read the robot from its file, or convert it with dyn convert"
+            raise place.fault(f"includes {target}, but a robot given as text cannot open files: {remedy}")
 
     def included(self, path: Path, place: Place) -> Element:
         """Returns the root element of an included file.
@@ -495,29 +499,29 @@ class Files:
         """
         try:
             real = os.path.realpath(path)
-            text = load(path, self._left)
+            text = load(path, self._remaining)
         except NotFoundError:
             raise place.fault(f"there is no file {quoted(path.name)} to include") from None
         except UrdfError:
             raise  # an error in the included file
         except (InvalidArgumentError, PermissionDeniedError, ValueError) as fault:
             raise place.fault(f"cannot include {quoted(path.name)}: {fault}") from None
-        by = self._paths[place.file]
-        above = self._above[by] | {by}
-        if real in self._above and not self._repeated:
+        includer = self._paths[place.file]
+        ancestors = self._ancestors[includer] | {includer}
+        if real in self._ancestors and not self._repeated:
             raise place.fault(f"the file {quoted(path.name)} is included a second time, expected once")
-        if real in above:
+        if real in ancestors:
             raise place.fault(f"the file {quoted(path.name)} is included in itself, expected in others")
         self._count += 1
         if self._count >= MAX_FILES:
             raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot has more than {MAX_FILES} files")
         name = shown_path(path)
         self._paths[name] = real
-        self._above.setdefault(real, set()).update(above)
+        self._ancestors.setdefault(real, set()).update(ancestors)
         return self._counted(text, name)
 
     def _counted(self, text: str, name: str) -> Element:
-        left = self._left
+        left = self._remaining
         document = parse(text, name, left)
         self.roots[name] = document.root
         self.notes += document.notes(document.root.at("", self._own))
@@ -525,7 +529,7 @@ class Files:
         while pending:
             count += 1
             pending += pending.pop().children
-        self._left = replace(left, size=left.size - len(text), elements=max(left.elements - count, 0))
+        self._remaining = replace(left, size=left.size - len(text), elements=max(left.elements - count, 0))
         return document.root
 
 
@@ -544,13 +548,14 @@ def spliced(
         if level > depth:
             raise _too_much(f"{element.file}:{element.line}", f"elements nested more than {depth} deep")
         waiting = element.children[::-1]
-        kept: list[Element] = []
+        children: list[Element] = []
         while waiting:
             child = waiting.pop()
             if child.tag == tag:
-                found = find(child)
-                waiting += found.children[::-1] if dissolve(found) else [found]
+                included = find(child)
+                # Onto the stack again, because an included file may include further ones.
+                waiting += included.children[::-1] if dissolve(included) else [included]
             else:
-                kept.append(child)
-        element.children = kept
-        pending += [(child, level + 1) for child in kept]
+                children.append(child)
+        element.children = children
+        pending += [(child, level + 1) for child in children]

@@ -37,8 +37,9 @@ from dyn_service.sensors.settings import (
 )
 from dyn_service.support.suggestions import did_you_mean
 
+# Times of a simulation are sums of steps, so they miss a sample's time by roundings.
 _EARLY = 1e-6
-"""Of a period: a sample is due that much before its time, which a sum of steps may miss by roundings."""
+"""Share of a period before its time from which a sample is due."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +102,14 @@ class Device:
         step = each(e.step for e in errors)
         self._counts = step > 0.0
         self._unit = np.where(self._counts, step, 1.0)
+        # A range of whole counts must not lose one by rounding.
         self._most = np.where(self._counts, np.floor(self._range / self._unit * (1.0 + 1e-12)), self._range)
         self._filter = _cascade(low_pass, rate_hz)
         self.reset(seed)
 
     def reset(self, seed: int) -> None:
         """Restarts the sensor: no samples, no tare, new biases. The same `seed` gives the same bits."""
+        # By name, so that another sensor, or another order of them, does not change what this one draws.
         self._rng = np.random.default_rng([seed, *self.name.encode()])
         self._wandering = self._bias + self._bias_spread * self._rng.standard_normal(self.channels)
         self.tared = np.zeros(self.channels)
@@ -138,10 +141,8 @@ class Device:
         if self._sampled is None:
             return True
         if k < self._sampled:
-            raise InvalidArgumentError(
-                f"sensor '{self.name}' was at {self._sampled / self.rate_hz:g} s, found t = {t:g}: reset it first",
-                path="t",
-            )
+            text = f"was at {self._sampled / self.rate_hz:g} s, found t = {t:g}: reset it first"
+            raise InvalidArgumentError(f"sensor '{self.name}' {text}", path="t")
         return k > self._sampled
 
     def offer(self, t: float, truth: ArrayLike) -> None:
@@ -152,9 +153,8 @@ class Device:
         """
         x = np.asarray(truth, dtype=np.float64)
         if x.shape != (self.channels,) or not np.isfinite(x).all():
-            raise InvalidArgumentError(
-                f"sensor '{self.name}' takes {self.channels} finite numbers, found {x.tolist()}", path="truth"
-            )
+            text = f"sensor '{self.name}' takes {self.channels} finite numbers, found {x.tolist()}"
+            raise InvalidArgumentError(text, path="truth")
         if not self.due(t):
             return
         k = self._number(t)
@@ -174,18 +174,18 @@ class Device:
         Raises:
             InvalidArgumentError: As `offer`.
         """
-        at = np.asarray(t, dtype=np.float64)
-        values = np.broadcast_to(np.asarray(truth, dtype=np.float64), (len(at), self.channels))
-        taken: list[Reading] = []
-        for time_s, x in zip(at.tolist(), values, strict=True):
+        times = np.asarray(t, dtype=np.float64)
+        values = np.broadcast_to(np.asarray(truth, dtype=np.float64), (len(times), self.channels))
+        readings: list[Reading] = []
+        for time_s, x in zip(times.tolist(), values, strict=True):
             if self.due(time_s):
                 self.offer(time_s, x)
-                taken.append(self._on_way[-1])
+                readings.append(self._on_way[-1])
         self.read(math.inf)
         return Record(
-            np.array([one.stamp for one in taken]),
-            np.array([one.value for one in taken]).reshape(-1, self.outputs),
-            np.array([one.clipped for one in taken], dtype=bool).reshape(-1, self.outputs),
+            np.array([reading.stamp for reading in readings]),
+            np.array([reading.value for reading in readings]).reshape(-1, self.outputs),
+            np.array([reading.clipped for reading in readings], dtype=bool).reshape(-1, self.outputs),
         )
 
     def _number(self, t: float) -> int:
@@ -195,11 +195,13 @@ class Device:
 
     def _measured(self, truth: Array, periods: int) -> tuple[Array, NDArray[np.bool_]]:
         """One sample, so many periods after the one before, and which of its channels were beyond their range."""
+        # Always both, so that no setting of a sensor changes the bits of its other errors.
         white, walked = self._rng.standard_normal((2, self.channels))
         if self._sampled is not None:
             self._wandering = self._wandering + self._bias_walk * math.sqrt(periods / self.rate_hz) * walked
         x = truth + self._wandering + self._noise * white
         if self._filter is not None:
+            # Before the converter, as the analog filter is, so that range and resolution hold exactly.
             x = self._filter(x)
         clipped = np.abs(x) > self._range
         x = np.where(self._counts, np.rint(x / self._unit), x)
@@ -214,13 +216,13 @@ class Device:
 class Encoder(Device):
     """Positions in counts, and velocities as their differences: value is [position, velocity]."""
 
-    def __init__(self, name: str, said: EncoderSettings, *, seed: int = 0) -> None:
-        said = checked(said)
-        self._apart = said.velocity_samples
-        self._velocity_filter = _cascade(said.velocity_filter, said.rate_hz)
-        density = said.noise / math.sqrt(said.rate_hz)
-        errors = Errors(bias=said.offset, noise_density=density, step=said.count)
-        super().__init__(name, said.rate_hz, said.latency_s, [errors], axes=1, seed=seed)
+    def __init__(self, name: str, settings: EncoderSettings, *, seed: int = 0) -> None:
+        settings = checked(settings)
+        self._apart = settings.velocity_samples
+        self._velocity_filter = _cascade(settings.velocity_filter, settings.rate_hz)
+        density = settings.noise / math.sqrt(settings.rate_hz)
+        errors = Errors(bias=settings.offset, noise_density=density, step=settings.count)
+        super().__init__(name, settings.rate_hz, settings.latency_s, [errors], axes=1, seed=seed)
         self.outputs = 2
 
     def reset(self, seed: int) -> None:
@@ -234,35 +236,39 @@ class Encoder(Device):
     def _measured(self, truth: Array, periods: int) -> tuple[Array, NDArray[np.bool_]]:
         position, clipped = super()._measured(truth, periods)
         self._time += periods
-        raw = float(position[0] + self.tared[0])  # taring does not change the velocity
+        # Without the tare, which would otherwise be a jump of the velocity.
+        raw = float(position[0] + self.tared[0])
         self._positions.append((self._time, raw))
-        began, before = self._positions[0]
-        velocity = np.array([(raw - before) * self.rate_hz / (self._time - began) if self._time > began else 0.0])
+        first_index, first_position = self._positions[0]
+        elapsed = self._time - first_index
+        velocity = np.array([(raw - first_position) * self.rate_hz / elapsed if elapsed > 0 else 0.0])
         if self._velocity_filter is not None:
             velocity = self._velocity_filter(velocity)
         return np.concatenate([position, velocity]), np.append(clipped, False)
 
 
-def force_torque(name: str, said: ForceTorqueSettings, *, seed: int = 0) -> Device:
+def force_torque(name: str, settings: ForceTorqueSettings, *, seed: int = 0) -> Device:
     """A force/torque sensor: 6 channels, force, then torque."""
-    said = checked(said)
-    return Device(name, said.rate_hz, said.latency_s, [said.force, said.torque], said.filter, seed=seed)
+    settings = checked(settings)
+    errors = [settings.force, settings.torque]
+    return Device(name, settings.rate_hz, settings.latency_s, errors, settings.filter, seed=seed)
 
 
-def imu(name: str, said: ImuSettings, *, seed: int = 0) -> Device:
+def imu(name: str, settings: ImuSettings, *, seed: int = 0) -> Device:
     """An inertial measurement unit: 6 channels, specific force, then angular velocity."""
-    said = checked(said)
-    return Device(name, said.rate_hz, said.latency_s, [said.accelerometer, said.gyroscope], said.filter, seed=seed)
+    settings = checked(settings)
+    errors = [settings.accelerometer, settings.gyroscope]
+    return Device(name, settings.rate_hz, settings.latency_s, errors, settings.filter, seed=seed)
 
 
-def sections_of(said: Filter, rate_hz: float) -> Array:
+def sections_of(low_pass: Filter, rate_hz: float) -> Array:
     """The filter's sections, (n, 6), b0 b1 b2 1 a1 a2 each."""
-    if said.sections is not None:
-        given = np.array(said.sections, dtype=np.float64).reshape(-1, 6)
-        return given / given[:, 3:4]
+    if low_pass.sections is not None:
+        sections = np.array(low_pass.sections, dtype=np.float64).reshape(-1, 6)
+        return sections / sections[:, 3:4]
     # The bilinear transform of the analog filter, its cutoff where it belongs.
-    k = math.tan(math.pi * (said.cutoff_hz or 0.0) / rate_hz)
-    if said.order == 1:
+    k = math.tan(math.pi * (low_pass.cutoff_hz or 0.0) / rate_hz)
+    if low_pass.order == 1:
         return np.array([[k / (1.0 + k), k / (1.0 + k), 0.0, 1.0, (k - 1.0) / (k + 1.0), 0.0]])
     damped = 1.0 + math.sqrt(2.0) * k + k * k
     b = k * k / damped
@@ -279,12 +285,13 @@ class Cascade:
     def __call__(self, x: Array) -> Array:
         """The output that belongs to the sample x (n,)."""
         if self._state is None:
-            self._state, settled = [], x
+            # In the steady state of the first sample: from zero, the filter would begin with a step.
+            self._state, steady = [], x
             for b0, b1, b2, _, a1, a2 in self._sections:
-                y = settled * ((b0 + b1 + b2) / (1.0 + a1 + a2))
-                z2 = b2 * settled - a2 * y
-                self._state.append((b1 * settled - a1 * y + z2, z2))
-                settled = y
+                y = steady * ((b0 + b1 + b2) / (1.0 + a1 + a2))
+                z2 = b2 * steady - a2 * y
+                self._state.append((b1 * steady - a1 * y + z2, z2))
+                steady = y
         for k, (b0, b1, b2, _, a1, a2) in enumerate(self._sections):
             z1, z2 = self._state[k]
             y = b0 * x + z1
@@ -297,8 +304,8 @@ class Cascade:
         self._state = None
 
 
-def _cascade(said: Filter | None, rate_hz: float) -> Cascade | None:
-    return None if said is None else Cascade(sections_of(said, rate_hz))
+def _cascade(low_pass: Filter | None, rate_hz: float) -> Cascade | None:
+    return None if low_pass is None else Cascade(sections_of(low_pass, rate_hz))
 
 
 Pushes = Wrench | Sequence[Wrench] | None
@@ -326,15 +333,15 @@ class Sensors:
             place, message = fault
             kind = InvalidArgumentError if place == ("robot",) else NotFoundError
             raise kind(message, path=".".join(place))
-        said = self.settings
-        self._seed = seed = said.seed if seed is None else seed
+        checked_settings = self.settings
+        self._seed = seed = checked_settings.seed if seed is None else seed
         self.devices: dict[str, Device] = {
-            **{name: force_torque(name, one, seed=seed) for name, one in said.force_torque.items()},
-            **{name: imu(name, one, seed=seed) for name, one in said.imus.items()},
-            **{name: Encoder(name, one, seed=seed) for name, one in said.encoders.items()},
+            **{name: force_torque(name, sensor, seed=seed) for name, sensor in checked_settings.force_torque.items()},
+            **{name: imu(name, sensor, seed=seed) for name, sensor in checked_settings.imus.items()},
+            **{name: Encoder(name, sensor, seed=seed) for name, sensor in checked_settings.encoders.items()},
         }
         slices = dict(zip(robot.configuration.names, robot.configuration.q_slices, strict=True))
-        self._entry = {joint: slices[joint].start for joint in said.encoders}
+        self._entry = {joint: slices[joint].start for joint in checked_settings.encoders}
 
     @classmethod
     def from_file(cls, robot: RobotQueries, path: str | os.PathLike[str], *, seed: int | None = None) -> Sensors:
@@ -355,9 +362,7 @@ class Sensors:
         self._robot = robot
 
     def reset(self, seed: int | None = None) -> None:
-        """Switches all off and on again, with the seed that they were made with or another: the same gives the same
-        bits.
-        """
+        """Restarts all sensors with the seed that they were made with, or another; it determines all bits."""
         self._seed = self._seed if seed is None else seed
         for device in self.devices.values():
             device.reset(self._seed)
@@ -380,11 +385,11 @@ class Sensors:
         Raises:
             DynError: What the robot raises; or time went back, and there was no `reset`.
         """
-        due = [name for name, device in self.devices.items() if device.due(t)]
-        for name, truth in self._truths(due, q, v, a, gravity, wrenches):
+        due_names = [name for name, device in self.devices.items() if device.due(t)]
+        for name, truth in self._truths(due_names, q, v, a, gravity, wrenches):
             self.devices[name].offer(t, truth)
-        found = {name: device.read(t) for name, device in self.devices.items()}
-        return {name: reading for name, reading in found.items() if reading is not None}
+        newest = {name: device.read(t) for name, device in self.devices.items()}
+        return {name: reading for name, reading in newest.items() if reading is not None}
 
     def record(
         self,
@@ -411,45 +416,39 @@ class Sensors:
             self.devices[name].tare(samples)
 
     def _truths(
-        self,
-        names: Collection[str],
-        q: ArrayLike,
-        v: ArrayLike,
-        a: ArrayLike,
-        gravity: ArrayLike | None,
-        pushes: Pushes,
+        self, names: Collection[str], q: ArrayLike, v: ArrayLike, a: ArrayLike, gravity: ArrayLike | None, loads: Pushes
     ) -> list[tuple[str, Array]]:
         """What ideal sensors of these names read, (..., channels), in their order; force/torque sensors that are
-        mounted alike are asked for at once. All rows are asked for: without a selection and without offsets the robot
-        takes the fast path for one state.
+        mounted alike are asked for at once.
         """
-        said, robot = self.settings, self._robot
-        found: dict[str, Array] = {}
+        settings, robot = self.settings, self._robot
+        truths: dict[str, Array] = {}
         mounts: dict[tuple[Any, ...], list[str]] = {}
         for name in names:
-            if name in said.encoders:
+            if name in settings.encoders:
                 k = self._entry[name]
-                found[name] = np.asarray(q, dtype=np.float64)[..., k : k + 1]
-            elif name in said.imus:
-                unit = said.imus[name]
+                truths[name] = np.asarray(q, dtype=np.float64)[..., k : k + 1]
+            elif name in settings.imus:
+                unit = settings.imus[name]
                 k = robot.link_names.index(unit.link)
-                measured = robot.imu(q, v, a, xyz=_offset(unit.xyz), rpy=_offset(unit.rpy), gravity=gravity)
-                parts = measured.specific_force, measured.angular_velocity
-                found[name] = np.concatenate([part[..., k, :] for part in parts], axis=-1)
+                reading = robot.imu(q, v, a, xyz=_offset(unit.xyz), rpy=_offset(unit.rpy), gravity=gravity)
+                parts = reading.specific_force, reading.angular_velocity
+                truths[name] = np.concatenate([part[..., k, :] for part in parts], axis=-1)
             else:
-                one = said.force_torque[name]
-                mounts.setdefault((one.xyz, one.rpy, one.direction), []).append(name)
-        for (xyz, rpy, direction), alike in mounts.items():
+                mounting = settings.force_torque[name]
+                mounts.setdefault((mounting.xyz, mounting.rpy, mounting.direction), []).append(name)
+        for (xyz, rpy, direction), sensor_names in mounts.items():
             mounted: dict[str, Any] = {"xyz": _offset(xyz), "rpy": _offset(rpy), "direction": direction}
-            load = robot.force_torque(q, v, a, **mounted, gravity=gravity, wrenches=pushes)
-            truth = np.concatenate([load.force, load.torque], axis=-1)
+            wrench = robot.force_torque(q, v, a, **mounted, gravity=gravity, wrenches=loads)
+            truth = np.concatenate([wrench.force, wrench.torque], axis=-1)
             joints = robot.all_joint_names
-            found |= {name: truth[..., joints.index(said.force_torque[name].joint), :] for name in alike}
-        return [(name, found[name]) for name in names]
+            truths |= {name: truth[..., joints.index(settings.force_torque[name].joint), :] for name in sensor_names}
+        return [(name, truths[name]) for name in names]
 
 
 def _offset(offset: tuple[float, float, float]) -> tuple[float, float, float] | None:
     """The offset as an argument of queries: None if it is zero."""
+    # Without offsets, and without a selection of rows, the robot takes the fast path for one state.
     return offset if any(offset) else None
 
 
@@ -457,14 +456,17 @@ def misfit(robot: RobotQueries, settings: SensorSettings) -> tuple[tuple[str, ..
     """Place and reason of the first setting that does not fit the robot; None if all fit."""
     if settings.robot != robot.name:
         return ("robot",), f"the sensors are for robot '{settings.robot}', the robot is '{robot.name}'"
-    at, joints, links = robot.configuration, robot.all_joint_names, robot.link_names
-    single = {name for name, joint in zip(at.names, at.joints, strict=True) if joint.nq == 1}
-    mimics = {each.name: each.mimic for each in robot.description.joints}
-    for name, one in settings.force_torque.items():
-        if one.joint not in joints:
-            text = f"the robot has no joint '{one.joint}'{did_you_mean(one.joint, joints)}"
+    configuration, joints, links = robot.configuration, robot.all_joint_names, robot.link_names
+    single = {name for name, joint in zip(configuration.names, configuration.joints, strict=True) if joint.nq == 1}
+    mimics = {joint.name: joint.mimic for joint in robot.description.joints}
+    for name, sensor in settings.force_torque.items():
+        if sensor.joint not in joints:
+            text = f"the robot has no joint '{sensor.joint}'{did_you_mean(sensor.joint, joints)}"
             return ("force_torque", name, "joint"), text
+    loop_joints = {joint.name for joint in robot.description.loop_joints}
     for name in settings.encoders:
+        if name in loop_joints:
+            return ("encoders", name), f"joint '{name}' closes a loop and has no entry in q: name a joint of the tree"
         if name not in joints:
             return ("encoders", name), f"the robot has no joint '{name}'{did_you_mean(name, joints)}"
         if (followed := mimics.get(name)) is not None:

@@ -30,19 +30,20 @@ Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 Size = Annotated[float, Meta(ge=0.0, le=LARGEST)]
 Positive = Annotated[float, Meta(gt=0.0, le=LARGEST)]
 Three = tuple[float, float, float]
+# Bounds are checked by `_bounded`: msgspec 0.22 reads wrong ones of a union with a tuple.
 Numbers = float | Three
-"""One number for all axes, or one for each; msgspec 0.22 reads wrong bounds of a union with a tuple: see `_bounded`."""
+"""One number for all axes, or one for each."""
 Section = tuple[float, float, float, float, float, float]
 
 
-def _each(numbers: float | tuple[float, ...]) -> tuple[float, ...]:
+def _per_axis(numbers: float | tuple[float, ...]) -> tuple[float, ...]:
     return numbers if isinstance(numbers, tuple) else (numbers,)
 
 
-def _bounded(name: str, numbers: float | tuple[float, ...], least: float = -LARGEST) -> None:
-    for number in _each(numbers):
-        if not least <= number <= LARGEST:
-            expected = "a finite number" if least < 0.0 else "a finite number, at least 0"
+def _bounded(name: str, numbers: float | tuple[float, ...], minimum: float = -LARGEST) -> None:
+    for number in _per_axis(numbers):
+        if not minimum <= number <= LARGEST:
+            expected = "a finite number" if minimum < 0.0 else "a finite number, at least 0"
             raise InvalidArgumentError(f"{name} must be {expected}, found {number:g}")
 
 
@@ -63,8 +64,8 @@ class Filter(_Settings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if (self.cutoff_hz is None) == (self.sections is None):
-            found = "neither" if self.sections is None else "both"
-            raise InvalidArgumentError(f"a filter has a cutoff_hz or sections, found {found}")
+            count = "neither" if self.sections is None else "both"
+            raise InvalidArgumentError(f"a filter has a cutoff_hz or sections, found {count}")
         for section in self.sections or ():
             _bounded("sections", section)
         for k, (_, _, _, a0, a1, a2) in enumerate(self.sections or ()):
@@ -92,10 +93,10 @@ class Errors(_Settings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _bounded("bias", self.bias)
         for name in ("bias_spread", "bias_walk", "noise_density", "step"):
-            _bounded(name, getattr(self, name), least=0.0)
+            _bounded(name, getattr(self, name), minimum=0.0)
         if self.range is not None:
-            _bounded("range", self.range, least=0.0)
-            if 0.0 in _each(self.range):
+            _bounded("range", self.range, minimum=0.0)
+            if 0.0 in _per_axis(self.range):
                 raise InvalidArgumentError("range must be more than 0, found 0")
 
 
@@ -107,15 +108,11 @@ class _Sampled(_Settings, frozen=True, kw_only=True):
 
     def _check(self, name: str, low_pass: Filter | None) -> None:
         if low_pass is not None and (low_pass.cutoff_hz or 0.0) >= 0.5 * self.rate_hz:
-            raise InvalidArgumentError(
-                f"{name}.cutoff_hz is {low_pass.cutoff_hz:g}, expected less than half of rate_hz, "
-                f"{0.5 * self.rate_hz:g}"
-            )
+            form = f"expected less than half of rate_hz, {0.5 * self.rate_hz:g}"
+            raise InvalidArgumentError(f"{name}.cutoff_hz is {low_pass.cutoff_hz:g}, {form}")
         if self.latency_s * self.rate_hz > MAX_LATENCY_SAMPLES:
-            raise InvalidArgumentError(
-                f"latency_s is {self.latency_s:g}, expected at most {MAX_LATENCY_SAMPLES} samples, "
-                f"{MAX_LATENCY_SAMPLES / self.rate_hz:g} s"
-            )
+            limit = f"{MAX_LATENCY_SAMPLES} samples, {MAX_LATENCY_SAMPLES / self.rate_hz:g} s"
+            raise InvalidArgumentError(f"latency_s is {self.latency_s:g}, expected at most {limit}")
 
 
 class _Mounted(_Sampled, frozen=True, kw_only=True):
@@ -167,8 +164,8 @@ class EncoderSettings(_Sampled, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         self._check("velocity_filter", self.velocity_filter)
         if (self.step is None) == (self.counts_per_turn is None):
-            found = "neither" if self.step is None else "both"
-            raise InvalidArgumentError(f"an encoder has a step or counts_per_turn, found {found}")
+            count = "neither" if self.step is None else "both"
+            raise InvalidArgumentError(f"an encoder has a step or counts_per_turn, found {count}")
 
     @property
     def count(self) -> float:
@@ -238,7 +235,7 @@ def read_settings(path: str | os.PathLike[str]) -> tuple[SensorSettings, Documen
     file = document.convert(document.value, _SensorFile)
     read: dict[str, Any] = {}
     for section, kind in _KINDS.items():
-        said: dict[str, Any] = getattr(file, section)
-        read[section] = {name: document.convert(one, kind, (section, name)) for name, one in said.items()}
+        sensors: dict[str, Any] = getattr(file, section)
+        read[section] = {name: document.convert(sensor, kind, (section, name)) for name, sensor in sensors.items()}
     whole = {"robot": file.robot, "seed": file.seed}
     return document.convert({**whole, **read}, SensorSettings), document

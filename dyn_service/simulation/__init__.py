@@ -19,8 +19,21 @@ simulate         the loop of `simulate`
 task             checked arguments of a simulation, its grid of times
 """
 
+from __future__ import annotations
+
 from dyn_service.api.results import Trajectory
 from dyn_service.simulation.engines import advance, integrator
+from dyn_service.simulation.inverse_kinematics import InverseKinematics, Target, inverse_kinematics
+from dyn_service.simulation.rheonomic import RheonomicRobot
 from dyn_service.simulation.simulate import simulate
 
-__all__ = ["Trajectory", "advance", "integrator", "simulate"]
+__all__ = [
+    "InverseKinematics",
+    "RheonomicRobot",
+    "Target",
+    "Trajectory",
+    "advance",
+    "integrator",
+    "inverse_kinematics",
+    "simulate",
+]

@@ -48,29 +48,28 @@ def listed(contacts: Contact | Sequence[Contact] | None, *, batches: bool = Fals
     Raises:
         InvalidArgumentError: An item is not a `Contact` or has an invalid field; `path` names it.
     """
-    given = () if contacts is None else [contacts] if isinstance(contacts, Contact) else contacts
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise InvalidArgumentError(
-            f"contacts must be a Contact or a list of them, found {found_instead('Contact', given)}", path="contacts"
-        )
-    checked = (_checked(contact, f"contacts[{k}]", batches=batches) for k, contact in enumerate(given))
-    return tuple(replace(each, friction=DEFAULT_FRICTION) if each.friction is None else each for each in checked)
+    items = () if contacts is None else [contacts] if isinstance(contacts, Contact) else contacts
+    if isinstance(items, str) or not isinstance(items, Sequence):
+        value = found_instead("Contact", items)
+        raise InvalidArgumentError(f"contacts must be a Contact or a list of them, found {value}", path="contacts")
+    checked = (_checked(contact, f"contacts[{k}]", batches=batches) for k, contact in enumerate(items))
+    return tuple(replace(c, friction=DEFAULT_FRICTION) if c.friction is None else c for c in checked)
 
 
 def check_links(robot: RobotQueries, contacts: Sequence[Contact]) -> None:
     """Raises `NotFoundError` unless the robot has the contacts' links."""
     for k, contact in enumerate(contacts):
         if contact.link not in robot.link_names:
-            known = known_instead(contact.link, robot.link_names, "its links are")
-            raise NotFoundError(
-                f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'{known}", path=f"contacts[{k}].link"
-            )
+            hint = known_instead(contact.link, robot.link_names, "its links are")
+            text = f"contacts[{k}]: robot '{robot.name}' has no link '{contact.link}'{hint}"
+            raise NotFoundError(text, path=f"contacts[{k}].link")
 
 
-def check_joint(at: Configuration, name: str, path: str) -> None:
+def check_joint(configuration: Configuration, name: str, path: str) -> None:
     """Raises `NotFoundError` unless the robot has a movable joint of this name."""
-    if name not in at.names:
-        raise NotFoundError(f"the robot has no movable joint '{name}'{known_instead(name, at.names)}", path=path)
+    if name not in configuration.names:
+        hint = known_instead(name, configuration.names)
+        raise NotFoundError(f"the robot has no movable joint '{name}'{hint}", path=path)
 
 
 def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
@@ -78,8 +77,8 @@ def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
         raise InvalidArgumentError(f"{path} must be a Contact, found {found_instead('Contact', contact)}", path=path)
     for name, kind, expected in (("link", str, "a name"), ("rigid", bool, "true or false")):
         if not isinstance(getattr(contact, name), kind):
-            said = found(getattr(contact, name))
-            raise InvalidArgumentError(f"{path}.{name} must be {expected}, found {said}", path=f"{path}.{name}")
+            value = found(getattr(contact, name))
+            raise InvalidArgumentError(f"{path}.{name} must be {expected}, found {value}", path=f"{path}.{name}")
     fields: dict[str, Any] = {
         name: _vector(getattr(contact, name), f"{path}.{name}", batches=batches and name != "plane")
         for name in ("point", "plane", "normal")
@@ -87,16 +86,14 @@ def _checked(contact: Any, path: str, *, batches: bool) -> Contact:
     normal = fields["normal"]
     largest = np.abs(normal).max(axis=-1, keepdims=True)
     if not (largest > _MIN_NORMAL).all():
-        raise InvalidArgumentError(
-            f"{path}.normal must have a direction, away from the plane, found {found(contact.normal)}",
-            path=f"{path}.normal",
-        )
-    direction = normal / largest  # scaled, so that the square cannot overflow
+        text = f"must have a direction, away from the plane, found {found(contact.normal)}"
+        raise InvalidArgumentError(f"{path}.normal {text}", path=f"{path}.normal")
+    # Scaled, so that the square cannot overflow.
+    direction = normal / largest
     unit = direction / np.linalg.norm(direction, axis=-1, keepdims=True)
     square = np.sum(np.clip(normal, -2.0, 2.0) ** 2, axis=-1, keepdims=True)
-    fields["normal"] = np.where(
-        np.abs(square - 1.0) > _ROUNDED, unit, normal
-    )  # normalising again would change the last bits
+    # Only if its length is not 1: normalising a unit vector again would change its last bits.
+    fields["normal"] = np.where(np.abs(square - 1.0) > _ROUNDED, unit, normal)
     fields |= {name: _number(getattr(contact, name), name, f"{path}.{name}") for name in _NUMBERS}
     return replace(contact, **fields)
 
@@ -114,8 +111,8 @@ def _number(value: Any, name: str, path: str) -> float | None:
     array = numbers(value)
     number = np.nan if array is None or array.ndim else float(array)
     if not isfinite(number) or number < 0.0 or (name in _POSITIVE and number == 0.0):
-        least = "above 0" if name in _POSITIVE else "at least 0"
-        raise InvalidArgumentError(f"{path} must be a number {least}, found {found(value)}", path=path)
+        bound_text = "above 0" if name in _POSITIVE else "at least 0"
+        raise InvalidArgumentError(f"{path} must be a number {bound_text}, found {found(value)}", path=path)
     return number
 
 
@@ -127,9 +124,7 @@ class Placed(NamedTuple):
 
 
 class Points:
-    """The contact points of a robot in this process. contacts: from `listed`, checked by `check_links`. normal:
-    (..., nc, 3).
-    """
+    """The contact points of a local robot. contacts: from `listed`, checked by `check_links`. normal: (..., nc, 3)."""
 
     def __init__(self, robot: RobotQueries, contacts: Sequence[Contact]) -> None:
         self._robot = robot
@@ -158,21 +153,21 @@ class Points:
         """Returns J-dot v, (..., nc, 3) m/s^2: the rate of J v at zero joint accelerations."""
         R, _ = self._poses(q)
         _, J_R = self._jacobians(q)
-        left = self._robot.bias_accelerations(q, v)
-        sigma_S, sigma_R = (np.take(x, self._links, axis=-2) for x in (left.translation, left.rotation))
+        acceleration = self._robot.bias_accelerations(q, v)
+        sigma_S, sigma_R = (np.take(x, self._links, axis=-2) for x in (acceleration.translation, acceleration.rotation))
         omega = np.einsum("...cin,...n->...ci", J_R, v)
-        turning = np.cross(sigma_R, self._lever) + np.cross(omega, np.cross(omega, self._lever))
-        of_point = (R @ (sigma_S + turning)[..., None])[..., 0]
+        rotational = np.cross(sigma_R, self._lever) + np.cross(omega, np.cross(omega, self._lever))
+        point_bias = (R @ (sigma_S + rotational)[..., None])[..., 0]
         rolling: Array = (self._rolling @ (R @ sigma_R[..., None]))[..., 0]
-        return of_point + rolling
+        return point_bias + rolling
 
     def _poses(self, q: Array) -> tuple[Array, Array]:
         poses = self._robot.link_poses(q)
         return np.take(poses.rotation, self._links, axis=-3), np.take(poses.position, self._links, axis=-2)
 
     def _jacobians(self, q: Array) -> tuple[Array, Array]:
-        of = self._robot.jacobians(q)
-        return np.take(of.translation, self._links, axis=-3), np.take(of.rotation, self._links, axis=-3)
+        jacobians = self._robot.jacobians(q)
+        return np.take(jacobians.translation, self._links, axis=-3), np.take(jacobians.rotation, self._links, axis=-3)
 
 
 def _rows(vectors: Sequence[Any]) -> Array:

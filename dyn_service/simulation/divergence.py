@@ -38,32 +38,30 @@ def diverged(step: int, t: float, cause: str) -> DivergedError:
 
 
 def no_longer_finite(
-    at: Configuration,
+    configuration: Configuration,
     step: int,
     t: float,
     dt: float,
-    before: tuple[Array, Array, Array],
+    last_finite: tuple[Array, Array, Array],
     finite: NDArray[np.bool_],
 ) -> DivergedError:
     """Returns the error for a motion whose state is not finite after a step, counted from 1, which ends at t (s).
 
-    before: positions, velocities and accelerations at its start. finite: (..., nv) whether the state of each entry's
-    joint is finite after it.
+    last_finite: positions, velocities and accelerations at its start. finite: (..., nv) whether the state of each
+    entry's joint is finite after it.
     """
-    wild = ~finite
-    member = tuple(np.argwhere(wild.any(axis=-1))[0].tolist())
-    v, a = (np.broadcast_to(x, wild.shape)[member] for x in before[1:])
+    diverging = ~finite
+    member = tuple(np.argwhere(diverging.any(axis=-1))[0].tolist())
+    v, a = (np.broadcast_to(x, diverging.shape)[member] for x in last_finite[1:])
     speed = np.abs(v) + dt * np.where(np.isfinite(a), np.abs(a), 0.0)
-    joint = at.velocity_joints[int(np.argmax(np.where(wild[member], speed, -1.0)))]
-    of = f" of member {list(member)} of the batch" if member else ""
-    return diverged(
-        step, t, f"the state of joint '{joint}'{of} is no longer finite; try a step shorter than dt = {dt:g} s"
-    )
+    joint = configuration.velocity_joints[int(np.argmax(np.where(diverging[member], speed, -1.0)))]
+    place = f" of member {list(member)} of the batch" if member else ""
+    cause = f"the state of joint '{joint}'{place} is no longer finite"
+    return diverged(step, t, f"{cause}; try a step shorter than dt = {dt:g} s")
 
 
 class FiniteCheck:
-    """Checks every few steps whether a motion, which begins at (q, x), is finite. x: velocities or momenta. With
-    functions each step is checked, so that they never get a state that is not finite.
+    """Checks every few steps whether a motion, which begins at (q, x), is finite. x: velocities or momenta.
 
     motion: (k, q, x) -> velocities and accelerations at the state at the start of step k of this part. progress: called
     with the completed fraction at each check.
@@ -78,8 +76,9 @@ class FiniteCheck:
         progress: Callable[[float], None] | None,
     ) -> None:
         self._task, self._motion, self._progress = task, motion, progress
-        self._every = 1 if task.by_function or task.q.size > _SMALL else _LOOK_EVERY
-        self._kept: list[tuple[Array, Array]] = [(q, x)]
+        # With functions each step, so that they never get a state that is not finite.
+        self._stride = 1 if task.by_function or task.q.size > _SMALL else _LOOK_EVERY
+        self._states: list[tuple[Array, Array]] = [(q, x)]
 
     def step(self, k: int, q: Array, x: Array) -> None:
         """Records the state (q, x) after step k of this part, counted from 1, and checks it if a check is due.
@@ -88,28 +87,28 @@ class FiniteCheck:
             FailedPreconditionError: A state since the last check is not finite; names the first such step, its time and
                 the joint.
         """
-        self._kept.append((q, x))
-        if not k % self._every or k == self._task.last:
+        self._states.append((q, x))
+        if not k % self._stride or k == self._task.last:
             self._check(k)
 
-    def reached(self, k: int, q: Array, x: Array) -> None:
+    def restart_at(self, k: int, q: Array, x: Array) -> None:
         """As `step`, for the finite state (q, x) after step k, without the states before it."""
-        self._kept = [(q, x)]
+        self._states = [(q, x)]
         self._check(k)
 
     def _check(self, k: int) -> None:
-        if not all(map(all_finite, self._kept[-1])):
+        if not all(map(all_finite, self._states[-1])):
             raise self._fault(k)
-        del self._kept[:-1]
+        del self._states[:-1]
         if self._progress is not None:
             self._progress(k / self._task.last)
 
     def _fault(self, k: int) -> FailedPreconditionError:
-        at, dt = self._task.at, self._task.dt
-        finite = [at.finite(q, x) for q, x in self._kept]
-        index = next(i for i, each in enumerate(finite) if not each.all())
+        configuration, dt = self._task.configuration, self._task.dt
+        finite = [configuration.finite(q, x) for q, x in self._states]
+        index = next(i for i, entries in enumerate(finite) if not entries.all())
         step = k - (len(finite) - 1) + index
-        q, x = self._kept[index - 1]
+        q, x = self._states[index - 1]
         v, a = self._motion(step - 1, q, x)
         number = self._task.first_step + step
-        return no_longer_finite(at, number, number * dt, dt, (q, v, a), finite[index])
+        return no_longer_finite(configuration, number, number * dt, dt, (q, v, a), finite[index])

@@ -36,8 +36,8 @@ T = TypeVar("T")
 class FmuEngine(Engine):
     """A robot in a unit, whose contacts are not known.
 
-    file: the FMU. at: the joints. dt_s: the plant's step. substeps: the unit's steps in it, of a unit with the
-    parameter `dt`. efforts_of: the joint efforts of wrenches.
+    file: the FMU. configuration: the joints. dt_s: the plant's step. substeps: the unit's steps in it, of a unit with
+    the parameter `dt`. efforts_of: the joint efforts of wrenches.
 
     Raises:
         MissingLibraryError: fmpy is not installed.
@@ -45,7 +45,9 @@ class FmuEngine(Engine):
         InvalidArgumentError: It is no co-simulation unit for this machine, or lacks a variable.
     """
 
-    def __init__(self, file: Path, at: Configuration, dt_s: float, substeps: int, efforts_of: EffortsOf) -> None:
+    def __init__(
+        self, file: Path, configuration: Configuration, dt_s: float, substeps: int, efforts_of: EffortsOf
+    ) -> None:
         fmpy = load("engine 'fmu'", "fmpy")
         if not file.is_file():
             raise NotFoundError(f"there is no file {str(file)!r}", path="fmu")
@@ -58,83 +60,85 @@ class FmuEngine(Engine):
 
         def instantiated() -> tuple[Any, Any]:
             fmpy.extract(str(file), folder)
-            about = fmpy.read_model_description(folder)
-            log = lambda *of: messages.append(of[-1].decode() if isinstance(of[-1], bytes) else str(of[-1]))
-            return about, fmpy.instantiate_fmu(folder, about, "CoSimulation", logger=log)
+            model = fmpy.read_model_description(folder)
+            log = lambda *parts: messages.append(parts[-1].decode() if isinstance(parts[-1], bytes) else str(parts[-1]))
+            return model, fmpy.instantiate_fmu(folder, model, "CoSimulation", logger=log)
 
         messages = self._messages
-        about, unit = self._called(instantiated, InvalidArgumentError, "is no co-simulation unit for this machine")
+        model, unit = self._call(instantiated, InvalidArgumentError, "is no co-simulation unit for this machine")
         weakref.finalize(self, unit.freeInstance)
-        places = {each.name: int(each.valueReference) for each in about.modelVariables}
-        of_q, of_v = at.position_names, at.velocity_names
+        references = {variable.name: int(variable.valueReference) for variable in model.modelVariables}
+        q_names, v_names = configuration.position_names, configuration.velocity_names
 
-        def found(quantity: str, names: Sequence[str]) -> list[int]:
-            for name in (f"{quantity}.{each}" for each in names):
-                if name not in places:
-                    raise InvalidArgumentError(
-                        f"{file}: the unit has no variable '{name}'{did_you_mean(name, places)}", path="fmu"
-                    )
-            return [places[f"{quantity}.{each}"] for each in names]
+        def references_of(quantity: str, names: Sequence[str]) -> list[int]:
+            for name in (f"{quantity}.{name}" for name in names):
+                if name not in references:
+                    hint = did_you_mean(name, references)
+                    raise InvalidArgumentError(f"{file}: the unit has no variable '{name}'{hint}", path="fmu")
+            return [references[f"{quantity}.{name}"] for name in names]
 
-        self._effort, self._out = found("effort", of_v), found("position", of_q) + found("velocity", of_v)
-        self._first = found("initial_position", of_q) + found("initial_velocity", of_v)
-        self._acceleration = found("acceleration", of_v) if f"acceleration.{of_v[0]}" in places else []
-        self._step = [places["dt"]] if "dt" in places else []
+        self._effort = references_of("effort", v_names)
+        self._outputs = references_of("position", q_names) + references_of("velocity", v_names)
+        self._initial = references_of("initial_position", q_names) + references_of("initial_velocity", v_names)
+        has_acceleration = f"acceleration.{v_names[0]}" in references
+        self._acceleration = references_of("acceleration", v_names) if has_acceleration else []
+        self._step = [references["dt"]] if "dt" in references else []
         if substeps != 1 and not self._step:
-            raise InvalidArgumentError(
-                f"{file}: the unit has no parameter 'dt', so substeps must be 1", path="substeps"
-            )
-        self._unit, self._second, self._nq, self._dt_s = unit, about.fmiVersion.startswith("2"), at.nq, dt_s
-        self._set, self._get = (unit.setReal, unit.getReal) if self._second else (unit.setFloat64, unit.getFloat64)
+            text = f"{file}: the unit has no parameter 'dt', so substeps must be 1"
+            raise InvalidArgumentError(text, path="substeps")
+        self._unit, self._nq, self._dt_s = unit, configuration.nq, dt_s
+        self._is_fmi2 = model.fmiVersion.startswith("2")
+        self._set_reals = unit.setReal if self._is_fmi2 else unit.setFloat64
+        self._get_reals = unit.getReal if self._is_fmi2 else unit.getFloat64
         self._steps = 0
-        self._pushes: tuple[Wrench, ...] = ()
+        self._wrenches: tuple[Wrench, ...] = ()
 
     def step(self, q: Array, v: Array, tau: Array, dt_s: float, braked: Array | None = None) -> tuple[Array, Array]:
         if braked is not None:
             raise UnimplementedError("a unit has no brakes: with joints without brakes, use the plant's own engine")
 
-        def advanced() -> Array:
-            self._begin(q, v, tau)
+        def next_state() -> Array:
+            self._set_state(q, v, tau)
             self._unit.doStep(self._steps * dt_s, dt_s)
-            return np.array(self._get(self._out))
+            return np.array(self._get_reals(self._outputs))
 
-        self._state = reached = self._called(advanced, FailedPreconditionError, "the unit failed in a step")
+        self._state = state = self._call(next_state, FailedPreconditionError, "the unit failed in a step")
         self._steps += 1
-        return reached[: self._nq].copy(), reached[self._nq :].copy()
+        return state[: self._nq].copy(), state[self._nq :].copy()
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
-        def found() -> Array:
-            self._begin(q, v, tau)
-            return np.array(self._get(self._acceleration)) if self._acceleration else np.full(len(v), np.nan)
+        def joint_accelerations() -> Array:
+            self._set_state(q, v, tau)
+            return np.array(self._get_reals(self._acceleration)) if self._acceleration else np.full(len(v), np.nan)
 
-        return self._called(found, FailedPreconditionError, "the unit failed")
+        return self._call(joint_accelerations, FailedPreconditionError, "the unit failed")
 
     def push(self, wrenches: Sequence[Wrench]) -> None:
-        self._pushes = tuple(wrenches)
+        self._wrenches = tuple(wrenches)
 
-    def _begin(self, q: Array, v: Array, tau: Array) -> None:
+    def _set_state(self, q: Array, v: Array, tau: Array) -> None:
         """Resets the unit to this state, if it is in another, and sets the efforts."""
-        pushed = tau + self._efforts_of(q, self._pushes) if self._pushes else tau
+        efforts = tau + self._efforts_of(q, self._wrenches) if self._wrenches else tau
         state = np.concatenate([q, v])
         if self._state is None or not np.array_equal(state, self._state):
             self._restart(state)
-        self._set(self._effort, pushed.tolist())
+        self._set_reals(self._effort, efforts.tolist())
 
     def _restart(self, state: Array) -> None:
         if not self._is_new:
             self._unit.reset()
         self._is_new = False
-        self._set(self._first, state.tolist())
+        self._set_reals(self._initial, state.tolist())
         if self._step:
-            self._set(self._step, [self._dt_s / self.substeps])
-        now = self._steps * self._dt_s
-        (self._unit.setupExperiment if self._second else self._unit.enterInitializationMode)(startTime=now)
-        if self._second:
+            self._set_reals(self._step, [self._dt_s / self.substeps])
+        now_s = self._steps * self._dt_s
+        (self._unit.setupExperiment if self._is_fmi2 else self._unit.enterInitializationMode)(startTime=now_s)
+        if self._is_fmi2:
             self._unit.enterInitializationMode()
         self._unit.exitInitializationMode()
         self._state = state
 
-    def _called(self, call: Callable[[], T], fault: type[DynError], what: str) -> T:
+    def _call(self, call: Callable[[], T], fault: type[DynError], text: str) -> T:
         self._messages.clear()
         try:
             return call()
@@ -142,4 +146,4 @@ class FmuEngine(Engine):
             raise
         except Exception as error:
             self._state = None
-            raise fault(f"{self.file}: {what}: {'; '.join(self._messages) or failure(error)}", path="fmu") from error
+            raise fault(f"{self.file}: {text}: {'; '.join(self._messages) or failure(error)}", path="fmu") from error

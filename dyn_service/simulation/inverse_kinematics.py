@@ -28,17 +28,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from dyn_service.api.arrays import broadcast, found, numbers, vectors
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.errors import InvalidArgumentError, NotFoundError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.model.configuration import Limits
+from dyn_service.model.joints import joint_of
+from dyn_service.model.rotations import rotation_vector
 from dyn_service.support.suggestions import known_instead
 
 Rows = NDArray[np.int_]
 """Numbers of problems."""
 
 _LARGEST = 1e6
-"""Limits of larger size count as absent for starting positions. Weights and lengths of quaternions are at most this and
-at least its inverse.
-"""
+"""Largest weight and length of a quaternion, and inverse of the smallest; starting positions ignore larger limits."""
 
 MAX_STEP = 1.0
 """rad | m, largest entry of a step dq: the Jacobian says little about positions farther away."""
@@ -159,7 +159,45 @@ def inverse_kinematics(
         InvalidArgumentError: An argument has the wrong type or shape, a target has no part, or a number is out of its
             range.
         NotFoundError: The robot has no such link.
+        UnimplementedError: The robot has closed loops; `assemble` with the target's joint fixed closes them.
     """
+    if robot.description.loop_joints:
+        raise UnimplementedError(
+            f"inverse_kinematics has no answer for robot '{robot.name}': joint "
+            f"'{robot.description.loop_joints[0].name}' closes a loop, which its steps would open; a link with a joint "
+            'to the base reaches a position by robot.assemble(q, fixed=[that joint]), and loops="cut" reads the tree '
+            "alone"
+        )
+    configuration, target_list = robot.configuration, _listed(targets, others)
+    _check_numbers(iterations, attempts, position_tolerance, rotation_tolerance, rng)
+    goals = [Goal.read(target, f"targets[{k}]", robot) for k, target in enumerate(target_list)]
+    seeds = _bounds(robot).middle(configuration.neutral) if seed is None else _seed(robot, seed)
+    lead = broadcast({"seed": seeds.shape[:-1], **{f"targets[{k}]": goal.lead for k, goal in enumerate(goals)}})
+    count, locked = int(np.prod(lead)), _of_positions(robot, robot.free == 0.0)
+    solver = _Solver(
+        robot,
+        [goal.broadcast_to(lead) for goal in goals],
+        np.array([position_tolerance, rotation_tolerance], float),
+        iterations,
+        np.where(locked, -np.inf, robot.limits.lower),
+        np.where(locked, np.inf, robot.limits.upper),
+    )
+    seeds = np.broadcast_to(seeds, (*lead, configuration.nq)).reshape(count, configuration.nq)
+    best, attempt_counts = solver.search(seeds, attempts, np.random.default_rng(rng))
+    reason, unsolved = np.full(count, "", dtype="<U13"), np.flatnonzero(~best.reached)
+    if len(unsolved):
+        reason[unsolved] = _reasons(robot, solver, best, unsolved)
+    return InverseKinematics(
+        best.q.reshape(*lead, configuration.nq),
+        best.reached.reshape(lead)[()],
+        best.errors[..., 0].reshape(*lead, len(goals)),
+        best.errors[..., 1].reshape(*lead, len(goals)),
+        reason.reshape(lead)[()],
+        attempt_counts.reshape(lead)[()],
+    )
+
+
+def _listed(targets: Target | Sequence[Target], others: Sequence[Any]) -> list[Target]:
     if others:
         raise InvalidArgumentError(
             f"inverse_kinematics takes robot and targets by position, found also {found(others[0])}: write several "
@@ -167,12 +205,13 @@ def inverse_kinematics(
             path="targets" if isinstance(others[0], Target) else "seed",
         )
     if not isinstance(targets, Target | Sequence):
-        raise InvalidArgumentError(
-            f"targets must be a Target or a list of them, found {found(targets)}", path="targets"
-        )
-    wanted = [targets] if isinstance(targets, Target) else list(targets)
-    if not wanted:
+        raise InvalidArgumentError(f"targets must be a Target or a list, found {found(targets)}", path="targets")
+    if not isinstance(targets, Target) and not targets:
         raise InvalidArgumentError("targets is empty: at least one is needed", path="targets")
+    return [targets] if isinstance(targets, Target) else list(targets)
+
+
+def _check_numbers(iterations: Any, attempts: Any, position_tolerance: Any, rotation_tolerance: Any, rng: Any) -> None:
     for name, value in (("iterations", iterations), ("attempts", attempts)):
         if not _is_whole(value) or value < 1:
             raise InvalidArgumentError(f"{name} must be a whole number, at least 1, found {found(value)}", path=name)
@@ -181,41 +220,6 @@ def inverse_kinematics(
             raise InvalidArgumentError(f"{name} must be a positive finite number, found {found(tolerance)}", path=name)
     if not isinstance(rng, np.random.Generator) and (not _is_whole(rng) or rng < 0):
         raise InvalidArgumentError(f"rng must be a Generator or a whole number >= 0, found {found(rng)}", path="rng")
-    at = robot.configuration
-    goals = [Goal.read(target, f"targets[{k}]", robot) for k, target in enumerate(wanted)]
-    begin = _bounds(robot).middle(at.neutral) if seed is None else _seed(robot, seed)
-    lead = broadcast({"seed": begin.shape[:-1], **{f"targets[{k}]": goal.lead for k, goal in enumerate(goals)}})
-    count, locked = int(np.prod(lead)), _of_positions(robot, robot.free == 0.0)
-    solver = _Solver(
-        robot,
-        [goal.spread(lead) for goal in goals],
-        np.array([position_tolerance, rotation_tolerance], float),
-        iterations,
-        np.where(locked, -np.inf, robot.limits.lower),
-        np.where(locked, np.inf, robot.limits.upper),
-    )
-    begin = np.broadcast_to(begin, (*lead, at.nq)).reshape(count, at.nq)
-    random = np.random.default_rng(rng)
-    best = _Found.worst(np.clip(begin, solver.lower, solver.upper), len(goals))
-    tried, left = np.zeros(count, int), np.arange(count)
-    for attempt in range(attempts):
-        start = begin[left] if attempt == 0 else _random(robot, begin[left], solver.moving, random)
-        best.keep_better(left, solver.solve(start, left))
-        tried[left] += 1
-        left = left[~best.reached[left]]
-        if not len(left):
-            break
-    reason = np.full(count, "", dtype="<U13")
-    if len(left):
-        reason[left] = _reasons(robot, solver, best, left)
-    return InverseKinematics(
-        best.q.reshape(*lead, at.nq),
-        best.reached.reshape(lead)[()],
-        best.errors[..., 0].reshape(*lead, len(goals)),
-        best.errors[..., 1].reshape(*lead, len(goals)),
-        reason.reshape(lead)[()],
-        tried.reshape(lead)[()],
-    )
 
 
 @dataclass(frozen=True)
@@ -239,54 +243,37 @@ class Goal:
         if not isinstance(target.link, str):
             raise InvalidArgumentError(f"{path}.link must be a name, found {found(target.link)}", path=f"{path}.link")
         if robot is not None and target.link not in robot.link_names:
-            known = known_instead(target.link, robot.link_names, "its links are")
-            raise NotFoundError(f"robot '{robot.name}' has no link '{target.link}'{known}", path=f"{path}.link")
+            hint = known_instead(target.link, robot.link_names, "its links are")
+            raise NotFoundError(f"robot '{robot.name}' has no link '{target.link}'{hint}", path=f"{path}.link")
         if target.rotation is not None and target.direction is not None:
             raise InvalidArgumentError(f"{path} has both rotation and direction: give one of them", path=path)
-        position, rotation, direction = (
-            None if value is None else _finite(f"{path}.{name}", value, shape)
-            for name, value, shape in (
-                ("position", target.position, (3,)),
-                ("rotation", target.rotation, (3, 3)),
-                ("direction", target.direction, (3,)),
-            )
-        )
-        if position is None and rotation is None and direction is None:
+        shapes = {"position": (3,), "rotation": (3, 3), "direction": (3,)}
+        values = {name: getattr(target, name) for name in shapes}
+        parts = {name: _finite(f"{path}.{name}", x, shapes[name]) for name, x in values.items() if x is not None}
+        position, rotation, direction = (parts.get(name) for name in shapes)
+        if not parts:
             raise InvalidArgumentError(f"{path} needs a position, a rotation or a direction", path=path)
         if rotation is not None:
             small = (np.abs(rotation) < 2.0).all()
             if not small or not np.allclose(rotation @ np.swapaxes(rotation, -1, -2), np.eye(3), atol=1e-6):
                 raise InvalidArgumentError(f"{path}.rotation must be a rotation matrix: R R^T is not 1", path=path)
             if (np.linalg.det(rotation) < 0.0).any():
-                raise InvalidArgumentError(
-                    f"{path}.rotation must be a rotation matrix, found a reflection: its determinant is -1", path=path
-                )
+                text = f"{path}.rotation is a reflection: its determinant is -1, expected 1"
+                raise InvalidArgumentError(text, path=path)
         for name in ("position_weight", "rotation_weight"):
-            weight = getattr(target, name)
+            weight, bounds = getattr(target, name), f"between {1.0 / _LARGEST:g} and {_LARGEST:g}"
             if not _is_real(weight) or not 1.0 / _LARGEST <= weight <= _LARGEST:
-                raise InvalidArgumentError(
-                    f"{path}.{name} must be a number between {1.0 / _LARGEST:g} and {_LARGEST:g}, "
-                    f"found {found(weight)}",
-                    path=f"{path}.{name}",
-                )
+                text = f"{path}.{name} must be a number {bounds}, found {found(weight)}"
+                raise InvalidArgumentError(text, path=f"{path}.{name}")
         weights = (float(target.position_weight), float(target.rotation_weight))
-        point, axis = (
-            _finite(f"{path}.{name}", value, (3,), single=True)
-            for name, value in (("point", target.point), ("axis", target.axis))
-        )
-        axis = _unit(f"{path}.axis", axis)
+        point = _finite(f"{path}.point", target.point, (3,), single=True)
+        axis = _unit(f"{path}.axis", _finite(f"{path}.axis", target.axis, (3,), single=True))
         if direction is not None:
             direction = _unit(f"{path}.direction", direction)
-        lead = broadcast(
-            {
-                "position": () if position is None else position.shape[:-1],
-                "rotation": () if rotation is None else rotation.shape[:-2],
-                "direction": () if direction is None else direction.shape[:-1],
-            }
-        )
+        lead = broadcast({name: x.shape[: x.ndim - len(shapes[name])] for name, x in parts.items()})
         return cls(target.link, point, axis, position, rotation, direction, weights, lead)
 
-    def spread(self, lead: tuple[int, ...]) -> Goal:
+    def broadcast_to(self, lead: tuple[int, ...]) -> Goal:
         """Returns it with one row for each problem."""
         position, rotation, direction = (
             None if x is None else np.broadcast_to(x, (*lead, *x.shape[len(x.shape) - size :])).reshape(-1, *[3] * size)
@@ -296,7 +283,7 @@ class Goal:
 
 
 @dataclass
-class _Found:
+class _Best:
     """q: (n, nq). errors: (n, targets, 2), m and rad. cost: (n,), squared weighted error. reached: (n,)."""
 
     q: Array
@@ -305,11 +292,11 @@ class _Found:
     reached: NDArray[np.bool_]
 
     @classmethod
-    def worst(cls, q: Array, targets: int) -> _Found:
+    def worst(cls, q: Array, targets: int) -> _Best:
         n = len(q)
         return cls(q.copy(), np.full((n, targets, 2), np.inf), np.full(n, np.inf), np.zeros(n, bool))
 
-    def keep_better(self, rows: Rows, other: _Found) -> None:
+    def keep_better(self, rows: Rows, other: _Best) -> None:
         """Replaces these rows by those of `other` that have a smaller error."""
         better = other.reached | (other.cost < self.cost[rows])
         for name in ("q", "errors", "cost", "reached"):
@@ -332,39 +319,52 @@ class _Solver:
     """(nv,): joints that were found to move the link of a target."""
 
     def __post_init__(self) -> None:
-        at = self.robot.configuration
-        pairs = zip(at.q_slices, at.v_slices, strict=True)
-        ends = [(of.start, to.start) for of, to in pairs if of.stop - of.start == to.stop - to.start == 1]
-        self.scalar_entries = np.array(ends, int).reshape(-1, 2)
-        self.moving = np.zeros(at.nv, bool)
+        configuration = self.robot.configuration
+        slices = zip(configuration.joints, configuration.q_slices, configuration.v_slices, strict=True)
+        entries = [(in_q.start, in_v.start) for joint, in_q, in_v in slices if joint.nq == joint.nv == 1]
+        self.scalar_entries = np.array(entries, int).reshape(-1, 2)
+        self.moving = np.zeros(configuration.nv, bool)
 
-    def solve(self, q: Array, rows: Rows) -> _Found:
+    def search(self, seeds: Array, attempts: int, rng: np.random.Generator) -> tuple[_Best, NDArray[np.int_]]:
+        """Returns the best position of each problem, from its seed (n, nq) and from random ones, and their number."""
+        best = _Best.worst(np.clip(seeds, self.lower, self.upper), len(self.goals))
+        counts, rows = np.zeros(len(seeds), int), np.arange(len(seeds))
+        for attempt in range(attempts):
+            q = seeds[rows] if attempt == 0 else _random(self.robot, seeds[rows], self.moving, rng)
+            best.keep_better(rows, self.solve(q, rows))
+            counts[rows] += 1
+            rows = rows[~best.reached[rows]]
+            if not len(rows):
+                break
+        return best, counts
+
+    def solve(self, q: Array, rows: Rows) -> _Best:
         """Iterates from q (n, nq) with the goals of these rows; returns the best position of each."""
-        at, n = self.robot.configuration, len(q)
-        q = self._within(q)
-        best = _Found.worst(q, len(self.goals))
+        configuration, n = self.robot.configuration, len(q)
+        q = self._clip(q)
+        best = _Best.worst(q, len(self.goals))
         active, lowest, stalled = np.arange(n), np.full(n, np.inf), np.zeros(n, int)
         for _ in range(self.iterations + 1):
             e, J, errors = self.errors(q[active], rows[active])
             cost = np.minimum(np.einsum("ni,ni->n", e, e), np.finfo(float).max)
-            reached = np.asarray((errors <= self.tolerances).all(axis=(1, 2)))
-            best.keep_better(active, _Found(q[active], errors, cost, reached))
+            is_reached = np.asarray((errors <= self.tolerances).all(axis=(1, 2)))
+            best.keep_better(active, _Best(q[active], errors, cost, is_reached))
             stalled[active] = np.where(cost < (1.0 - _STALLED) * lowest[active], 0, stalled[active] + 1)
             lowest[active] = np.minimum(lowest[active], cost)
-            go = ~reached & (stalled[active] < _MAX_STALLED)
-            if not go.any():
+            continues = ~is_reached & (stalled[active] < _MAX_STALLED)
+            if not continues.any():
                 break
-            active = active[go]
-            step = self._step(q[active], e[go], J[go], cost[go])
-            q[active] = self._within(at.integrate(q[active], step))
+            active = active[continues]
+            step = self._step(q[active], e[continues], J[continues], cost[continues])
+            q[active] = self._clip(configuration.integrate(q[active], step))
         return best
 
     def errors(self, q: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """Returns the weighted error (n, m), its Jacobian (n, m, nv), and the errors of each target (n, targets, 2)."""
-        still = np.zeros((len(q), self.robot.nv))
+        no_velocity = np.zeros((len(q), self.robot.nv))
         parts, jacobians, sizes = [], [], np.zeros((len(q), len(self.goals), 2))
         for k, goal in enumerate(self.goals):
-            motion = self.robot.point_motion(q, still, goal.link, point=goal.point)
+            motion = self.robot.point_motion(q, no_velocity, goal.link, point=goal.point)
             self.moving |= (motion.jacobian != 0.0).any(axis=(0, 1))
             per_metre, per_radian = goal.weights
             if goal.position is not None:
@@ -374,16 +374,16 @@ class _Solver:
                 jacobians.append(per_metre * motion.jacobian[:, 3:])
             if goal.rotation is not None:
                 error = rotation_vector(goal.rotation[rows] @ np.swapaxes(motion.rotation, -1, -2))
-                turning = motion.jacobian[:, :3]
+                jacobian = motion.jacobian[:, :3]
             elif goal.direction is not None:
-                now = motion.rotation @ goal.axis
-                error = _rotation_between(now, goal.direction[rows])
-                turning = motion.jacobian[:, :3] - now[..., None] * (now[:, None] @ motion.jacobian[:, :3])
+                axis_now = motion.rotation @ goal.axis
+                error = _rotation_between(axis_now, goal.direction[rows])
+                jacobian = motion.jacobian[:, :3] - axis_now[..., None] * (axis_now[:, None] @ motion.jacobian[:, :3])
             else:
                 continue
             sizes[:, k, 1] = np.linalg.norm(error, axis=-1)
             parts.append(per_radian * error)
-            jacobians.append(per_radian * turning)
+            jacobians.append(per_radian * jacobian)
         return np.concatenate(parts, axis=-1), np.concatenate(jacobians, axis=-2), sizes
 
     def _step(self, q: Array, e: Array, J: Array, cost: Array) -> Array:
@@ -392,58 +392,40 @@ class _Solver:
         diagonal = np.arange(H.shape[-1])
         H[:, diagonal, diagonal] += (0.5 * cost + 1e-12 * np.trace(H, axis1=-2, axis2=-1) + 1e-300)[:, None]
         step = np.asarray(np.linalg.solve(H, g[..., None])[..., 0], np.float64)
-        held = np.zeros(step.shape, bool)
+        at_limit = np.zeros(step.shape, bool)
         for _ in range(2):
             leaves = self.leaves(q, step)
-            some = leaves.any(axis=1)
-            if not some.any():
+            blocked = leaves.any(axis=1)
+            if not blocked.any():
                 break
-            held[:, self.scalar_entries[:, 1]] |= leaves
-            still = held[some]
-            fixed = np.where(still[:, :, None] | still[:, None, :], 0.0, H[some])
-            fixed[:, diagonal, diagonal] += still
-            step[some] = np.linalg.solve(fixed, np.where(still, 0.0, g[some])[..., None])[..., 0]
+            at_limit[:, self.scalar_entries[:, 1]] |= leaves
+            frozen = at_limit[blocked]
+            reduced = np.where(frozen[:, :, None] | frozen[:, None, :], 0.0, H[blocked])
+            reduced[:, diagonal, diagonal] += frozen
+            step[blocked] = np.linalg.solve(reduced, np.where(frozen, 0.0, g[blocked])[..., None])[..., 0]
         largest = np.abs(step).max(axis=1, initial=0.0)
         return np.asarray(step * np.minimum(1.0, MAX_STEP / np.maximum(largest, 1e-300))[:, None])
 
     def leaves(self, q: Array, step: Array) -> NDArray[np.bool_]:
         """Returns which of `scalar_entries` are at a limit that a step (n, nv) would leave, (n, k)."""
         in_q, in_v = self.scalar_entries.T
-        low, high = q[:, in_q] <= self.lower[in_q], q[:, in_q] >= self.upper[in_q]
-        return np.asarray((low & (step[:, in_v] < 0.0)) | (high & (step[:, in_v] > 0.0)))
+        at_lower, at_upper = q[:, in_q] <= self.lower[in_q], q[:, in_q] >= self.upper[in_q]
+        return np.asarray((at_lower & (step[:, in_v] < 0.0)) | (at_upper & (step[:, in_v] > 0.0)))
 
-    def _within(self, q: Array) -> Array:
+    def _clip(self, q: Array) -> Array:
         in_q = self.scalar_entries[:, 0]
         q[:, in_q] = np.clip(q[:, in_q], self.lower[in_q], self.upper[in_q])
         return q
 
 
-def rotation_vector(R: ArrayLike) -> Array:
-    """Returns the rotation vectors (..., 3), rad, of rotation matrices (..., 3, 3); their lengths are at most pi."""
-    R = np.asarray(R, float)
-    imaginary = np.stack([R[..., 2, 1] - R[..., 1, 2], R[..., 0, 2] - R[..., 2, 0], R[..., 1, 0] - R[..., 0, 1]], -1)
-    sine, cosine = 0.5 * np.linalg.norm(imaginary, axis=-1), 0.5 * (np.trace(R, axis1=-2, axis2=-1) - 1.0)
-    angle = np.arctan2(sine, cosine)
-    vector = np.asarray(imaginary * (0.5 * angle / np.where(sine > 0.0, sine, 1.0) + 0.5 * (sine == 0.0))[..., None])
-    turned = cosine < -0.9  # the sine is small there: the axis is a column of (R + R^T)/2 - cos 1 = (1 - cos) a a^T
-    if turned.any():
-        outer = 0.5 * (R[turned] + np.swapaxes(R[turned], -1, -2)) - cosine[turned][:, None, None] * np.eye(3)
-        largest = np.argmax(np.einsum("nii->ni", outer), axis=-1)
-        axis = np.take_along_axis(outer, largest[:, None, None], axis=-1)[..., 0]
-        axis /= np.linalg.norm(axis, axis=-1, keepdims=True)
-        sign = np.where(np.einsum("ni,ni->n", axis, imaginary[turned]) < 0.0, -1.0, 1.0)
-        vector[turned] = axis * (sign * angle[turned])[:, None]
-    return vector
-
-
-def _rotation_between(now: Array, to: Array) -> Array:
+def _rotation_between(axis_now: Array, axis_target: Array) -> Array:
     """Returns the shortest rotation vectors (n, 3) from unit vectors to others; from opposite ones about any axis."""
-    axis, cosine = np.cross(now, to), np.einsum("ni,ni->n", now, to)
+    axis, cosine = np.cross(axis_now, axis_target), np.einsum("ni,ni->n", axis_now, axis_target)
     sine = np.linalg.norm(axis, axis=-1)
     opposite = (sine < 1e-8) & (cosine < 0.0)
     if opposite.any():
-        least = np.eye(3)[np.argmin(np.abs(now[opposite]), axis=-1)]
-        axis[opposite] = np.cross(now[opposite], least)
+        unit = np.eye(3)[np.argmin(np.abs(axis_now[opposite]), axis=-1)]
+        axis[opposite] = np.cross(axis_now[opposite], unit)
         sine[opposite] = np.linalg.norm(axis[opposite], axis=-1)
     angle = np.where(opposite, np.pi, np.arctan2(sine, cosine))
     return np.asarray(axis * np.where(sine > 0.0, angle / np.maximum(sine, 1e-300), 1.0)[:, None])
@@ -463,8 +445,8 @@ def _finite(path: str, value: ArrayLike, shape: tuple[int, ...], single: bool = 
     lead = 0 if array is None else array.ndim - len(shape)
     if array is None or array.shape[lead:] != shape or (single and lead) or not np.isfinite(array).all():
         sizes = ", ".join(map(str, shape))
-        wanted = f"({sizes},)" if single else f"(..., {sizes})"
-        raise InvalidArgumentError(f"{path} must be {wanted} finite numbers, found {found(value)}", path=path)
+        shape_text = f"({sizes},)" if single else f"(..., {sizes})"
+        raise InvalidArgumentError(f"{path} must be {shape_text} finite numbers, found {found(value)}", path=path)
     return array
 
 
@@ -478,60 +460,56 @@ def _unit(path: str, vector: Array) -> Array:
     largest = np.abs(vector).max(axis=-1, keepdims=True)
     if (largest == 0.0).any():
         raise InvalidArgumentError(f"{path} has length 0: a direction is needed", path=path)
-    scaled = vector / largest  # the square of the length of `vector` may overflow
-    return np.asarray(scaled / np.linalg.norm(scaled, axis=-1, keepdims=True))
+    # Scaled first, because the square of the length of `vector` may overflow.
+    bounded = vector / largest
+    return np.asarray(bounded / np.linalg.norm(bounded, axis=-1, keepdims=True))
 
 
 def _seed(robot: RobotQueries, seed: ArrayLike) -> Array:
     """Returns the seed (..., nq) with unit quaternions."""
-    at = robot.configuration
-    begin = np.array(vectors("seed", seed, at.nq))
+    configuration = robot.configuration
+    begin = np.array(vectors("seed", seed, configuration.nq))
     if not np.isfinite(begin).all():
         raise InvalidArgumentError("seed must have finite numbers", path="seed")
-    for name, joint, part in zip(at.names, at.joints, at.q_slices, strict=True):
+    for name, joint, part in zip(configuration.names, configuration.joints, configuration.q_slices, strict=True):
         if joint.quaternion.stop:
             largest = np.abs(begin[..., part][..., joint.quaternion]).max(axis=-1)
             wrong = largest[(largest < 1.0 / _LARGEST) | (largest > _LARGEST)]
             if wrong.size:
-                raise InvalidArgumentError(
-                    f"seed of joint '{name}' has a quaternion with largest entry {wrong.flat[0]:g}, expected length 1",
-                    path="seed",
-                )
-    return at.unit(begin, "seed")
+                text = f"a quaternion with largest entry {wrong.flat[0]:g}, expected length 1"
+                raise InvalidArgumentError(f"seed of joint '{name}' has {text}", path="seed")
+    return configuration.unit(begin, "seed")
 
 
 def _bounds(robot: RobotQueries) -> Limits:
     """Returns the limits, infinite where larger than `_LARGEST`."""
-    lower, upper = robot.limits.lower, robot.limits.upper
-    return replace(
-        robot.limits,
-        lower=np.where(np.abs(lower) > _LARGEST, -np.inf, lower),
-        upper=np.where(np.abs(upper) > _LARGEST, np.inf, upper),
-    )
+    limits = robot.limits
+    lower = np.where(np.abs(limits.lower) > _LARGEST, -np.inf, limits.lower)
+    return replace(limits, lower=lower, upper=np.where(np.abs(limits.upper) > _LARGEST, np.inf, limits.upper))
 
 
 def _of_positions(robot: RobotQueries, of_velocities: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Returns (nq,): the joints of which an entry of v (nv,) is marked."""
-    at = robot.configuration
-    marked = np.zeros(at.nq, bool)
-    for in_q, in_v in zip(at.q_slices, at.v_slices, strict=True):
+    configuration = robot.configuration
+    marked = np.zeros(configuration.nq, bool)
+    for in_q, in_v in zip(configuration.q_slices, configuration.v_slices, strict=True):
         marked[in_q] = of_velocities[in_v].any()
     return marked
 
 
-def _random(robot: RobotQueries, near: Array, moving: NDArray[np.bool_], rng: np.random.Generator) -> Array:
-    """Returns random positions: joints with limits between them, others up to pi (rad or m) away from `near`; joints
+def _random(robot: RobotQueries, center: Array, moving: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+    """Returns random positions: joints with limits between them, others up to pi (rad or m) away from `center`; joints
     that are not moving stay there.
     """
-    at, limits = robot.configuration, _bounds(robot)
-    q = at.integrate(near, rng.uniform(-np.pi, np.pi, (len(near), at.nv)))
+    configuration, limits = robot.configuration, _bounds(robot)
+    q = configuration.integrate(center, rng.uniform(-np.pi, np.pi, (len(center), configuration.nv)))
     bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
     width = limits.upper[bounded] - limits.lower[bounded]
-    q[:, bounded] = limits.lower[bounded] + rng.uniform(size=(len(near), int(bounded.sum()))) * width
-    return np.where(_of_positions(robot, moving), q, near)
+    q[:, bounded] = limits.lower[bounded] + rng.uniform(size=(len(center), int(bounded.sum()))) * width
+    return np.where(_of_positions(robot, moving), q, center)
 
 
-def _reasons(robot: RobotQueries, solver: _Solver, best: _Found, rows: Rows) -> NDArray[np.str_]:
+def _reasons(robot: RobotQueries, solver: _Solver, best: _Best, rows: Rows) -> NDArray[np.str_]:
     """Returns why the problems of these rows were not solved; see `InverseKinematics.reason`."""
     q = best.q[rows]
     e, J, _ = solver.errors(q, rows)
@@ -541,12 +519,13 @@ def _reasons(robot: RobotQueries, solver: _Solver, best: _Found, rows: Rows) -> 
     stuck = np.linalg.norm(descent, axis=1) <= _STATIONARY * largest
     unlimited = np.full(robot.configuration.nq, np.inf)
     free = replace(solver, lower=-unlimited, upper=unlimited).solve(q.copy(), rows)
-    far = np.zeros(len(rows), bool)
+    too_far = np.zeros(len(rows), bool)
     for goal in solver.goals:
         if goal.position is not None:
             origin, length = _reach(robot, goal, solver)
-            far |= np.linalg.norm(goal.position[rows] - origin, axis=-1) > length + solver.tolerances[0]
-    return np.where(far, "out_of_reach", np.where(free.reached, "limit", np.where(stuck, "singular", "not_converged")))
+            too_far |= np.linalg.norm(goal.position[rows] - origin, axis=-1) > length + solver.tolerances[0]
+    reasons = ["out_of_reach", "limit", "singular"]
+    return np.select([too_far, free.reached, stuck], reasons, "not_converged")
 
 
 def _reach(robot: RobotQueries, goal: Goal, solver: _Solver) -> tuple[Array, float]:
@@ -560,16 +539,19 @@ def _reach(robot: RobotQueries, goal: Goal, solver: _Solver) -> tuple[Array, flo
         path.append(joints[link])
         link = joints[link].parent
     path.reverse()
-    first = next((k for k, joint in enumerate(path) if joint.type != "fixed"), len(path))
+    types = [joint_of(joint.type, joint.axis, joint.pitch) for joint in path]
+    first = next((k for k, moves in enumerate(types) if moves.nv), len(path))
     poses = robot.link_poses(robot.configuration.neutral)
     place = dict(zip(poses.links, poses.position, strict=True))
     length = float(np.linalg.norm(goal.point))
-    for k, joint in enumerate(path[first:]):
-        if joint.type not in ("fixed", "revolute", "continuous", "spherical", "prismatic"):
+    for k, (joint, moves) in enumerate(zip(path[first:], types[first:], strict=True)):
+        # No limits bound how far a planar or floating joint goes.
+        if moves.translates and moves.shifts != (True,):
             return np.zeros(3), np.inf
-        if k:  # the first joint turns about its own origin
+        # Not the first joint, which turns about its own origin.
+        if k:
             length += float(np.linalg.norm(place[joint.child] - place[joint.parent or ""]))
-        if joint.type == "prismatic":
+        if moves.translates:
             leader, ratio = (joint.name, 1.0) if joint.mimic is None else (joint.mimic.joint, joint.mimic.multiplier)
             entry = robot.configuration.q_slices[robot.configuration.names.index(leader)].start
             neutral = float(robot.configuration.neutral[entry])

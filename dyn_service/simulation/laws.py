@@ -45,95 +45,86 @@ class LawEfforts(HeldEfforts):
         InvalidArgumentError: A number of the law has the wrong shape or value; `path` names it.
     """
 
-    def __init__(self, at: Configuration, law: SimulationLaw, steps: int | None) -> None:
+    def __init__(self, configuration: Configuration, law: SimulationLaw, steps: int | None) -> None:
         self.function, self.constant, self.by_state = None, False, True
-        self._at, self._law = at, law
+        self._configuration, self._law = configuration, law
         self._arrays: dict[str, Array] = {}
         for name, value in law.numbers.items():
-            array = _checked(f"tau.{name}", name, value, at, steps)
+            array = _number_of_law(f"tau.{name}", name, value, configuration, steps)
             steps = array.shape[-len(SHAPES[name]) - 1] if steps is None and _samples(name, array) > 1 else steps
             self._arrays[name] = array
         model = law.model
-        if model is not None and model.configuration.velocity_names != at.velocity_names:
-            raise InvalidArgumentError(
-                f"tau.model is robot '{model.name}', whose joints are not those of the simulated robot",
-                path="tau.model",
-            )
-        if isinstance(law, PDLaw) and law.compensation not in get_args(Compensation):
-            raise InvalidArgumentError(
-                f"tau.compensation must be one of {', '.join(get_args(Compensation))}, found {law.compensation!r}"
-                f"{did_you_mean(law.compensation, get_args(Compensation))}",
-                path="tau.compensation",
-            )
+        if model is not None and model.configuration.velocity_names != configuration.velocity_names:
+            text = f"tau.model is robot '{model.name}', whose joints are not those of the simulated robot"
+            raise InvalidArgumentError(text, path="tau.model")
+        kinds = get_args(Compensation)
+        if isinstance(law, PDLaw) and law.compensation not in kinds:
+            value = f"{law.compensation!r}{did_you_mean(law.compensation, kinds)}"
+            text = f"tau.compensation must be one of {', '.join(kinds)}, found {value}"
+            raise InvalidArgumentError(text, path="tau.compensation")
 
     def bind(self, robot: RobotQueries, gravity: Array | None) -> None:
         """Sets the simulated robot, and the gravity of the simulation."""
         if not hasattr(robot, "term_of_law") or not hasattr(self._law.model or robot, "term_of_law"):
-            raise UnimplementedError(
-                "a law given as data needs its robot in this process: give it as a function of (t, q, v)", path="tau"
-            )
+            text = "a law given as data needs its robot in this process: give it as a function of (t, q, v)"
+            raise UnimplementedError(text, path="tau")
         model = self._law.model
         if model is not None and (model.free < robot.free).any():
-            joint = self._at.velocity_names[int(np.argmax(model.free < robot.free))]
-            raise InvalidArgumentError(
-                f"joint '{joint}' is locked in tau.model and moves in the simulation", path="tau.model"
-            )
+            joint = self._configuration.velocity_names[int(np.argmax(model.free < robot.free))]
+            raise InvalidArgumentError(f"joint '{joint}' is locked in tau.model, not in the robot", path="tau.model")
         self._robot, self._gravity = robot, gravity
-        self._terms = self._made(robot.free)
+        self._terms = self._terms_of_law(robot.free)
 
     def terms_from(self, first: int, steps: int) -> list[Term]:
         """Returns the terms of `steps` steps from `first` on; the output of the last one is the effort."""
-        return [
-            term._replace(
-                inputs={
-                    name: x if isinstance(x, str) else x if len(x) == 1 else x[first : first + steps]
-                    for name, x in term.inputs.items()
-                }
-            )
-            for term in self._terms
-        ]
 
-    def _made(self, free: Array) -> list[Term]:
-        law, given, nothing = self._law, self._arrays, np.zeros(self._at.nv)
-        of = {name: by_step(given.get(name, nothing), len(core)) for name, core in SHAPES.items() if name != "gain"}
-        if not free.all():  # a locked joint has no reference motion
-            of |= {name: of[name] * free for name in ("v_ref", "a_ref")}
-        reference = {name: of[name] for name in ("q_ref", "v_ref")}
-        gains = {name: of[name] for name in ("kp", "kd")}
+        def part(x: Array | str) -> Array | str:
+            return x if isinstance(x, str) or len(x) == 1 else x[first : first + steps]
+
+        return [term._replace(inputs={name: part(x) for name, x in term.inputs.items()}) for term in self._terms]
+
+    def _terms_of_law(self, free: Array) -> list[Term]:
+        law, arrays, zeros = self._law, self._arrays, np.zeros(self._configuration.nv)
+        samples = {name: by_step(arrays.get(name, zeros), len(core)) for name, core in SHAPES.items() if name != "gain"}
+        # A locked joint has no reference motion.
+        if not free.all():
+            samples |= {name: samples[name] * free for name in ("v_ref", "a_ref")}
+        reference = {name: samples[name] for name in ("q_ref", "v_ref")}
+        gains = {name: samples[name] for name in ("kp", "kd")}
         state: dict[str, Any] = {"q": "q", "v": "v"}
-        known, own = self._law.model, self._law.model is None
-        tau = of["feedforward"]
+        model, has_gravity = self._law.model, self._law.model is None
+        tau = samples["feedforward"]
+        # a kernel for each term: in one for their sum, fused products would give other bits than the law as a function
         if isinstance(law, ComputedTorqueLaw):
-            terms = [Term("computed_torque", {**state, **reference, **gains, "a_ref": of["a_ref"]}, "law", known, own)]
+            arrays_of_term = {**state, **reference, **gains, "a_ref": samples["a_ref"]}
+            terms = [Term("computed_torque", arrays_of_term, "law", model, has_gravity)]
         elif isinstance(law, PDLaw):
             terms = []
             if law.compensation != "none":
-                along = law.compensation == "reference"
-                moving = {"v": of["v_ref"], "a": of["a_ref"]} if along else dict.fromkeys("va", nothing[None])
-                terms = [Term("inverse_dynamics", {"q": "q", **moving}, "model", known, own)]
-            start = "model" if terms else tau
-            terms.append(Term("joint_feedback", {**state, **reference, **gains, "tau": start}, "law"))
+                by_reference = law.compensation == "reference"
+                v, a = (samples["v_ref"], samples["a_ref"]) if by_reference else (zeros[None], zeros[None])
+                terms = [Term("inverse_dynamics", {"q": "q", "v": v, "a": a}, "model", model, has_gravity)]
+            base_effort = "model" if terms else tau
+            terms.append(Term("joint_feedback", {**state, **reference, **gains, "tau": base_effort}, "law"))
         else:
-            gain = by_step(given["gain"], 2)
-            split = {"position_gain": gain[..., : self._at.nv], "velocity_gain": gain[..., self._at.nv :]}
-            parts = {name: np.ascontiguousarray(x) for name, x in split.items()}
+            gain = by_step(arrays["gain"], 2)
+            columns = {"position_gain": slice(None, zeros.size), "velocity_gain": slice(zeros.size, None)}
+            parts = {name: np.ascontiguousarray(gain[..., part]) for name, part in columns.items()}
             terms = [Term("state_feedback", {**state, **reference, **parts, "tau": tau}, "law")]
-        missing = "feedforward" in given and not any(x is tau for x in terms[-1].inputs.values())
-        if missing or "limit" in given or not free.all():
-            limit = of["limit"] if "limit" in given else np.full_like(nothing, np.inf)[None]
-            rest = of["feedforward"] if missing else nothing[None]
-            inputs: dict[str, Any] = {"tau": "law", "added": rest, "limit": limit, "free": free[None]}
+        lacks_feedforward = "feedforward" in arrays and not any(x is tau for x in terms[-1].inputs.values())
+        if lacks_feedforward or "limit" in arrays or not free.all():
+            limit = samples["limit"] if "limit" in arrays else np.full_like(zeros, np.inf)[None]
+            added = samples["feedforward"] if lacks_feedforward else zeros[None]
+            inputs: dict[str, Any] = {"tau": "law", "added": added, "limit": limit, "free": free[None]}
             terms.append(Term("limited", inputs, "tau"))
         return terms
 
-    def efforts(self, index: int, q: Array, v: Array) -> Array:
-        """Returns the efforts (..., nv) at a state, with the samples of step `index`."""
+    def efforts(self, k: int, q: Array, v: Array) -> Array:
+        """Returns the efforts (..., nv) at a state, with the samples of step k."""
         values: dict[str, Array] = {"q": q, "v": v}
         tau = q
         for term in self._terms:
-            inputs = {
-                name: values[x] if isinstance(x, str) else x[min(index, len(x) - 1)] for name, x in term.inputs.items()
-            }
+            inputs = {n: values[x] if isinstance(x, str) else x[min(k, len(x) - 1)] for n, x in term.inputs.items()}
             if term.gravity and self._gravity is not None:
                 inputs["gravity"] = self._gravity
             model: Any = term.model or self._robot
@@ -144,17 +135,15 @@ class LawEfforts(HeldEfforts):
         """Returns the efforts in a step; see `Held.at`."""
         tau = self.efforts(index, q, v)
         if not all_finite(tau):
-            raise not_finite(tau, self._at.velocity_joints, step, t)
+            raise not_finite(tau, self._configuration.velocity_joints, step, t)
         return tau
 
     def _leads(self, first: Array | None) -> dict[str, Lead]:
-        leads: dict[str, Lead] = {
-            f"tau.{name}": x.shape[: max(x.ndim - len(SHAPES[name]) - 1, 0)] for name, x in self._arrays.items()
-        }
+        leads = {f"tau.{name}": x.shape[: max(x.ndim - len(SHAPES[name]) - 1, 0)] for name, x in self._arrays.items()}
         return leads | {"tau.model": getattr(self._law.model, "lead", ())}
 
 
-def function(law: SimulationLaw, robot: RobotQueries, dt: float, t0: float) -> EffortFunction:
+def law_function(law: SimulationLaw, robot: RobotQueries, dt: float, t0: float) -> EffortFunction:
     """Returns the law as a function of (t, q, v): `SimulationLaw.function`."""
     efforts = LawEfforts(robot.configuration, law, None)
     efforts.bind(robot, None)
@@ -166,21 +155,21 @@ def _samples(name: str, array: Array) -> int:
     return 1 if array.ndim <= core else array.shape[-core - 1]
 
 
-def _checked(path: str, name: str, value: Any, at: Configuration, steps: int | None) -> Array:
+def _number_of_law(path: str, name: str, value: Any, configuration: Configuration, steps: int | None) -> Array:
     """Returns a number of a law as an array of doubles with samples, or of the core shape."""
-    sizes = {"nq": at.nq, "nv": at.nv, "2 nv": 2 * at.nv}
+    sizes = {"nq": configuration.nq, "nv": configuration.nv, "2 nv": 2 * configuration.nv}
     core = tuple(sizes[size] for size in SHAPES[name])
     array = numbers(value)
     if array is not None and not array.ndim and name in SCALARS:
         array = np.full(core, array[()])
     if array is None or array.shape[-len(core) :] != core or not (steps is None or fits_steps(array, steps, len(core))):
-        one = f"({', '.join(map(str, core))}{',' * (len(core) == 1)})"
-        many = f"(..., {'steps' if steps is None else steps}, {', '.join(map(str, core))})"
+        constant_shape = f"({', '.join(map(str, core))}{',' * (len(core) == 1)})"
+        samples_shape = f"(..., {'steps' if steps is None else steps}, {', '.join(map(str, core))})"
         shape = found(value) if array is None else f"shape {array.shape}"
-        raise InvalidArgumentError(f"{path} has {shape}, expected {one} or {many}", path=path)
+        raise InvalidArgumentError(f"{path} has {shape}, expected {constant_shape} or {samples_shape}", path=path)
     if name != "limit":
         array = finite(path, array)
-        return at.unit(array, path) if name == "q_ref" else array
+        return configuration.unit(array, path) if name == "q_ref" else array
     if not (array >= 0.0).all():
         raise InvalidArgumentError(f"{path} must be at least 0, found {array[~(array >= 0.0)].flat[0]:g}", path=path)
     return array

@@ -39,7 +39,7 @@ class Held(ABC, Generic[T]):
     def begin(self, step: int, t: float, q: Array, v: Array) -> dict[str, Lead]:
         """Calls a function for the first step; returns the leading axes of the values by name."""
         if self.function is not None:
-            self._first = self._called(step, t, q, v)
+            self._first = self._evaluate(step, t, q, v)
         return self._leads(self._first)
 
     def at(self, index: int, step: int, t: float, q: Array, v: Array) -> T:
@@ -50,7 +50,7 @@ class Held(ABC, Generic[T]):
         if self.function is None:
             return self._sample(index)
         first, self._first = self._first, None
-        return self._called(step, t, q, v) if first is None else first
+        return self._evaluate(step, t, q, v) if first is None else first
 
     @abstractmethod
     def _leads(self, first: T | None) -> dict[str, Lead]: ...
@@ -59,7 +59,7 @@ class Held(ABC, Generic[T]):
     def _sample(self, index: int) -> T: ...
 
     @abstractmethod
-    def _called(self, step: int, t: float, q: Array, v: Array) -> T: ...
+    def _evaluate(self, step: int, t: float, q: Array, v: Array) -> T: ...
 
 
 class HeldEfforts(Held[Array]):
@@ -80,9 +80,8 @@ class HeldEfforts(Held[Array]):
         array = np.zeros(n) if tau is None or callable(tau) else numbers(tau)
         if array is None or array.ndim < 1 or array.shape[-1] != n or not fits_steps(array, steps):
             shape = found(tau) if array is None else f"shape {array.shape}"
-            raise InvalidArgumentError(
-                f"tau has {shape}, expected ({n},), (..., {steps}, {n}) or a function of (t, q, v)", path="tau"
-            )
+            text = f"tau has {shape}, expected ({n},), (..., {steps}, {n}) or a function of (t, q, v)"
+            raise InvalidArgumentError(text, path="tau")
         self._array, self._zero = finite("tau", array), tau is None
         self.constant = self.function is None and (array.ndim == 1 or array.shape[-2] == 1)
 
@@ -100,7 +99,7 @@ class HeldEfforts(Held[Array]):
     def _sample(self, index: int) -> Array:
         return _sample(self._array, index)
 
-    def _called(self, step: int, t: float, q: Array, v: Array) -> Array:
+    def _evaluate(self, step: int, t: float, q: Array, v: Array) -> Array:
         value = self.function(t, q, v)  # type: ignore[misc]  # called where there is one
         tau = numbers(value)
         n = len(self._names)
@@ -114,8 +113,8 @@ class HeldEfforts(Held[Array]):
 
 def not_finite(tau: Array, names: Sequence[str], step: int, t: float) -> FailedPreconditionError:
     """Returns the error for efforts (..., n) of which one is not finite. names: the joint of each entry."""
-    wild = ~np.isfinite(tau).all(axis=tuple(range(tau.ndim - 1)))
-    return diverged(step, t, f"the effort of joint '{names[int(np.argmax(wild))]}' is not finite")
+    diverging = ~np.isfinite(tau).all(axis=tuple(range(tau.ndim - 1)))
+    return diverged(step, t, f"the effort of joint '{names[int(np.argmax(diverging))]}' is not finite")
 
 
 class Loads(Held[list[Wrench] | None]):
@@ -132,36 +131,34 @@ class Loads(Held[list[Wrench] | None]):
         self.function = wrenches if callable(wrenches) else None
         self.by_state = self.function is not None
         self._samples = [] if wrenches is None or callable(wrenches) else listed(wrenches)
-        self.none = wrenches is None
+        self.is_none = wrenches is None
         self.constant = self.function is None and all(array.ndim == 1 for _, array in vectors_of(self._samples))
-        for name, array in vectors_of(self._samples):
-            if not fits_steps(array, steps):
-                raise InvalidArgumentError(
-                    f"{name} has shape {array.shape}, expected (3,) or (..., {steps}, 3)", path=name
-                )
-            finite(name, array)
+        for name, x in vectors_of(self._samples):
+            if not fits_steps(x, steps):
+                raise InvalidArgumentError(f"{name} has shape {x.shape}, expected (3,) or (..., {steps}, 3)", path=name)
+            finite(name, x)
 
     def part(self, start: int, count: int) -> list[Wrench] | None:
         """Returns the wrenches of `count` steps from `start` on, as an argument for these steps."""
-        return None if self.none else with_vectors(self._samples, lambda array: _slice(array, start, count))
+        return None if self.is_none else with_vectors(self._samples, lambda array: _slice(array, start, count))
 
     def _leads(self, first: list[Wrench] | None) -> dict[str, Lead]:
-        axes, given = (-2, self._samples) if first is None else (-1, first)
-        return {name: array.shape[:axes] for name, array in vectors_of(given) if array.ndim > 1}
+        axes, wrenches = (-2, self._samples) if first is None else (-1, first)
+        return {name: array.shape[:axes] for name, array in vectors_of(wrenches) if array.ndim > 1}
 
     def _sample(self, index: int) -> list[Wrench] | None:
-        if self.none or self.constant:
-            return None if self.none else self._samples
+        if self.is_none or self.constant:
+            return None if self.is_none else self._samples
         return with_vectors(self._samples, lambda array: _sample(array, index))
 
-    def _called(self, step: int, t: float, q: Array, v: Array) -> list[Wrench]:
+    def _evaluate(self, step: int, t: float, q: Array, v: Array) -> list[Wrench]:
         value = self.function(t, q, v)  # type: ignore[misc]  # called where there is one
-        acting = [] if value is None else listed(value)
-        for name, array in vectors_of(acting):
+        wrenches = [] if value is None else listed(value)
+        for name, array in vectors_of(wrenches):
             _fits(name, array.shape[:-1], self.lead, "wrenches")
             if not np.isfinite(array).all():
                 raise diverged(step, t, f"{name} is not finite")
-        return acting
+        return wrenches
 
 
 def as_samples(value: Any) -> Any:
@@ -195,34 +192,29 @@ def listed(wrenches: Wrench | Sequence[Wrench]) -> list[Wrench]:
     Raises:
         InvalidArgumentError: An item is not a `Wrench`, or its vectors are not (..., 3) numbers.
     """
-    given = [wrenches] if isinstance(wrenches, Wrench) else wrenches
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise InvalidArgumentError(
-            f"wrenches must be a Wrench, a list of them or a function of (t, q, v), found {found(given)}",
-            path="wrenches",
-        )
-    for k, wrench in enumerate(given):
+    items = [wrenches] if isinstance(wrenches, Wrench) else wrenches
+    if isinstance(items, str) or not isinstance(items, Sequence):
+        text = f"wrenches must be a Wrench, a list of them or a function of (t, q, v), found {found(items)}"
+        raise InvalidArgumentError(text, path="wrenches")
+    for k, wrench in enumerate(items):
         if not isinstance(wrench, Wrench):
             raise InvalidArgumentError(f"wrenches[{k}] must be a Wrench, found {found(wrench)}", path=f"wrenches[{k}]")
     return [
         msgspec.structs.replace(w, **{part: vector(getattr(w, part), f"wrenches[{k}].{part}") for part in _VECTORS})
-        for k, w in enumerate(given)
+        for k, w in enumerate(items)
     ]
 
 
 def vectors_of(wrenches: list[Wrench]) -> list[tuple[str, Array]]:
     """Returns the arrays of wrenches with their names for errors."""
-    return [
-        (f"wrenches[{k}].{part}", np.asarray(getattr(wrench, part)))
-        for k, wrench in enumerate(wrenches)
-        for part in _VECTORS
-    ]
+    parts = [(k, part) for k in range(len(wrenches)) for part in _VECTORS]
+    return [(f"wrenches[{k}].{part}", np.asarray(getattr(wrenches[k], part))) for k, part in parts]
 
 
-def _fits(name: str, lead: Lead, whole: Lead | None, path: str) -> None:
+def _fits(name: str, lead: Lead, motion_lead: Lead | None, path: str) -> None:
     """Checks that a function's value has the same leading axes as its first value."""
-    if whole is None or not lead:
+    if motion_lead is None or not lead:
         return
-    leads: Mapping[str, Lead] = {"the motion": whole, name: lead}
-    if broadcast(leads) != whole:
-        raise InvalidArgumentError(f"{name} has leading axes {lead}, the motion began with {whole}", path=path)
+    leads: Mapping[str, Lead] = {"the motion": motion_lead, name: lead}
+    if broadcast(leads) != motion_lead:
+        raise InvalidArgumentError(f"{name} has leading axes {lead}, the motion began with {motion_lead}", path=path)

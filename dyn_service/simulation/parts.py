@@ -51,6 +51,9 @@ PART_MOVES = 1 << 22
 SUPPORTED_MOVES, STICK_SLIP_MOVES = 1 << 17, 1 << 12
 """The same with limits or contacts, and with `stick_slip`, which minimises for each state: some seconds."""
 
+CLOSED_MOVES = 1 << 10
+"""The same for robots with closed loops, of which a step takes milliseconds."""
+
 SEARCHING_STEPS = 200
 """Maximum number of iterative steps per request: each evaluates the equation of motion tens of times."""
 
@@ -70,7 +73,7 @@ Progress = Callable[[float], None] | None
 
 
 def simulate(
-    at: Configuration,
+    configuration: Configuration,
     q0: ArrayLike,
     v0: ArrayLike,
     tau: ArrayLike | EffortFunction | None,
@@ -79,20 +82,28 @@ def simulate(
     overlay: Overlay | None = None,
     passive: bool = True,
     progress: Progress = None,
+    closed_loops: bool = False,
     **arguments: Any,
 ) -> Requests[Trajectory]:
     """Yields the requests of `RobotQueries.simulate`, whose arguments and errors it has. Functions are called in this
-    process; payload, overlay and passive are sent with each request.
+    process; payload, overlay and passive are sent with each request. closed_loops: whether the robot has any.
     """
     _refuse_law(tau)
-    task = checked(at, with_leading_axes(q0, overlay_lead(overlay)), v0, tau, **arguments)
-    always = {"gravity": task.gravity, "payload": payload, "overlay": overlay, "contacts": task.contacts or None}
-    integrate = _adaptive if task.integrator == "adaptive" and task.by_function else _fixed
-    return integrate(task, always, _unless_default(passive=passive), progress or (lambda share: None))
+    task = checked(configuration, with_leading_axes(q0, overlay_lead(overlay)), v0, tau, **arguments)
+    shared_inputs = {"gravity": task.gravity, "payload": payload, "overlay": overlay, "contacts": task.contacts or None}
+    task.closed_loops = closed_loops
+    if closed_loops and task.integrator == "adaptive" and task.by_function:
+        raise UnimplementedError(
+            "integrator='adaptive' evaluates functions at states that a server's robot with closed loops refuses: "
+            "simulate a robot in this process, give samples, or use another integrator",
+            path="integrator",
+        )
+    integrate = _adaptive_steps if task.integrator == "adaptive" and task.by_function else _fixed_steps
+    return integrate(task, shared_inputs, _without_defaults(passive=passive), progress or (lambda share: None))
 
 
 def simulate_rheonomic(
-    at: Configuration,
+    configuration: Configuration,
     prescribed: GivenMotion,
     q0: ArrayLike,
     v0: ArrayLike,
@@ -104,18 +115,20 @@ def simulate_rheonomic(
     **arguments: Any,
 ) -> Requests[RheonomicTrajectory]:
     """Yields the requests of `RobotQueries.simulate_rheonomic`, as `simulate`."""
-    task = rheonomic.checked(at, prescribed, with_leading_axes(q0, overlay_lead(overlay)), v0, tau, **arguments)
-    q, v, every, by_function = task.q, task.v, task.every, task.by_function
-    states = max(1, q.size // max(task.at.nq, 1), v.size // max(task.at.nv, 1))
-    most = max(1, min(RHEONOMIC_STEPS, PART_NUMBERS // ((at.nq + 3 * at.nv) * states or 1)))
-    aligned = every <= most and not by_function  # parts end at records
-    per_part = 1 if by_function else most // every * every if aligned else most
-    found: dict[str, list[Array]] = {name: [] for name in RheonomicTrajectory._fields if name != "t"}
+    q0 = with_leading_axes(q0, overlay_lead(overlay))
+    task = rheonomic.checked(configuration, prescribed, q0, v0, tau, **arguments)
+    q, v, record_every, by_function = task.q, task.v, task.every, task.by_function
+    states = max(1, q.size // max(task.configuration.nq, 1), v.size // max(task.configuration.nv, 1))
+    longest = max(1, min(RHEONOMIC_STEPS, PART_NUMBERS // ((configuration.nq + 3 * configuration.nv) * states or 1)))
+    # If parts end at records, only records are sent.
+    aligned = record_every <= longest and not by_function
+    per_part = 1 if by_function else longest // record_every * record_every if aligned else longest
+    records_by_name: dict[str, list[Array]] = {name: [] for name in RheonomicTrajectory._fields if name != "t"}
     free = (("q", task.parts.free_q), ("v", task.parts.free_v))
     done = 0
     while done < task.steps:
         count = min(per_part, task.steps - done)
-        tau, wrenches = task.acting(done, q, v)
+        tau, wrenches = task.loads_at(done, q, v)
         inputs = {
             "q": q,
             "v": v,
@@ -126,37 +139,33 @@ def simulate_rheonomic(
             "overlay": overlay,
         }
         # The next part starts at the last state, so it is returned even if it is not recorded.
-        stride = every if aligned and not count % every else 1
+        stride = record_every if aligned and not count % record_every else 1
         grid = {"dt": task.dt, "steps": count, "t0": task.t0, "first_step": task.first_step + done, "every": stride}
-        outputs = yield inputs, {"joints": list(task.names), **grid, **_unless_default(passive=passive)}
+        outputs = yield inputs, {"joints": list(task.names), **grid, **_without_defaults(passive=passive)}
         q, v = (outputs[name][..., -1, :][..., places] for name, places in free)
         # The last row of a part is the first of the next one, which has the efforts from there on.
-        end = None if done + count == task.steps else -1
-        for name, records in found.items():
-            each = outputs[name][..., :end, :]
-            records.append(each if stride == every else each[..., -done % every :: every, :])
+        stop = None if done + count == task.steps else -1
+        for name, records in records_by_name.items():
+            rows = outputs[name][..., :stop, :]
+            records.append(rows if stride == record_every else rows[..., -done % record_every :: record_every, :])
         done += count
         if progress is not None:
             progress(done / task.steps)
-    joined = {name: np.concatenate(records, axis=-2) for name, records in found.items()}
-    return RheonomicTrajectory(task.times(), **joined)
+    outputs_by_name = {name: np.concatenate(records, axis=-2) for name, records in records_by_name.items()}
+    return RheonomicTrajectory(task.times(), **outputs_by_name)
 
 
 def _refuse_law(tau: Any) -> None:
     if isinstance(tau, SimulationLaw):
-        raise UnimplementedError(
-            f"tau is a {type(tau).__name__}, which is not sent to a server: simulate a robot in this process, or give "
-            "the law as a function of (t, q, v)",
-            path="tau",
-        )
+        remedy = "simulate a robot in this process, or give the law as a function of (t, q, v)"
+        text = f"tau is a {type(tau).__name__}, which is not sent to a server: {remedy}"
+        raise UnimplementedError(text, path="tau")
 
 
-def _unless_default(**options: Any) -> dict[str, Any]:
-    """The options of a request: older servers refuse options they do not know, so newer ones are sent only if they
-    differ from the default.
-    """
-    known = COMPUTATIONS["simulate"].options
-    return {name: value for name, value in options.items() if name not in LATER or value != known[name].default}
+def _without_defaults(**options: Any) -> dict[str, Any]:
+    """The options of a request: newer ones only if they differ from the default, as older servers refuse them."""
+    table = COMPUTATIONS["simulate"].options
+    return {name: x for name, x in options.items() if name not in LATER or x != table[name].default}
 
 
 def simulated(
@@ -166,17 +175,17 @@ def simulated(
     with the accelerations, for a client that integrates.
     """
     q, v, tau = inputs["q"], inputs["v"], inputs.get("tau")
-    acting: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
+    loads: dict[str, Any] = {name: inputs.get(name) for name in ("gravity", "wrenches")}
     if options["steps"] == 0:
         if inputs.get("contacts") or any(options.get(name) for name in LIMITS):
             raise InvalidArgumentError("contacts and limits need at least one step", path="options.steps")
         tau = np.zeros(robot.nv) if tau is None else tau
-        a = robot.forward_dynamics(q, v, tau, **acting, method=options.get("method", "articulated"))
+        a = robot.forward_dynamics(q, v, tau, **loads, method=options.get("method", "articulated"))
         # A stage may overflow: the client reports it, because it knows the step and its time.
         finite = np.isfinite(a)
         return {"a": np.where(finite, a, 0.0), "finite": finite.astype(np.float64)}
-    acting["contacts"] = inputs.get("contacts")
-    motion = simulate_here(robot, q, v, tau, p0=inputs.get("p"), **acting, **options, progress=progress)
+    loads["contacts"] = inputs.get("contacts")
+    motion = simulate_here(robot, q, v, tau, p0=inputs.get("p"), **loads, **options, progress=progress)
     outputs = {name: array for name in COMPUTATIONS["simulate"].outputs if (array := getattr(motion, name)) is not None}
     if options.get("integrator", "auto") == "auto":
         substeps = motion.substeps if motion.integrator == "rk4" else -motion.substeps
@@ -184,9 +193,17 @@ def simulated(
     return outputs
 
 
+DIVISIONS: Mapping[str, Callable[..., Requests[Any]]] = {"simulate": simulate, "simulate_rheonomic": simulate_rheonomic}
+"""By computation, the generator that divides a call into requests.
+
+It yields the inputs and options of a request, receives its outputs, and returns the result of the call.
+"""
+
+
 def steps_of(outputs: Mapping[str, Any]) -> tuple[Integrator, int]:
     """Returns what `auto` became, by the outputs of `simulated`: an integrator, and the number of parts of a step."""
-    substeps = next(iter(np.ravel(outputs.get("substeps", 1.0)).tolist()), 1.0)  # an empty batch has none
+    # An empty batch has no number, and early servers do not send it.
+    substeps = next(iter(np.ravel(outputs.get("substeps", 1.0)).tolist()), 1.0)
     return "rk4" if substeps > 0.0 else "stick_slip", int(abs(substeps))
 
 
@@ -194,8 +211,8 @@ def simulated_rheonomic(
     robot: RobotQueries, inputs: Mapping[str, Any], options: Mapping[str, Any], progress: Progress = None
 ) -> dict[str, Array]:
     """Answers one request of `simulate_rheonomic`. prescribed: (.., rows, np, 3) of the np joints in `joints`."""
-    given = dict(options)
-    joints, samples, q = given.pop("joints"), inputs["prescribed"], inputs["q"]
+    options_of_motion = dict(options)
+    joints, samples, q = options_of_motion.pop("joints"), inputs["prescribed"], inputs["q"]
     if len(set(joints)) < len(joints):
         raise InvalidArgumentError(f"joints must be a list of different names, found {joints!r}", path="options.joints")
     try:
@@ -205,72 +222,78 @@ def simulated_rheonomic(
     if q.shape[-1:] == (free.nq,):
         free.check_unit(q, "q", "inputs.q")
     if samples.ndim < 3 or samples.shape[-2:] != (len(joints), 3):
-        raise InvalidArgumentError(
-            f"prescribed has shape {samples.shape}, expected (.., rows, {len(joints)}, 3): position, velocity, "
-            "acceleration of each joint in `joints`",
-            path="inputs.prescribed",
-        )
+        form = f"(.., rows, {len(joints)}, 3): position, velocity, acceleration of each joint in `joints`"
+        text = f"prescribed has shape {samples.shape}, expected {form}"
+        raise InvalidArgumentError(text, path="inputs.prescribed")
     rows = {name: samples[..., k, :] for k, name in enumerate(joints)}
-    acting = {name: inputs.get(name) for name in ("tau", "gravity", "wrenches")}
-    motion = rheonomic.simulate_rheonomic(robot, rows, q, inputs["v"], **acting, **given, progress=progress)
+    loads = {name: inputs.get(name) for name in ("tau", "gravity", "wrenches")}
+    motion = rheonomic.simulate_rheonomic(robot, rows, q, inputs["v"], **loads, **options_of_motion, progress=progress)
     return motion._asdict()
 
 
-def _fixed(
-    task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]
+def _fixed_steps(
+    task: Task, shared_inputs: dict[str, Any], shared_options: dict[str, Any], progress: Callable[[float], None]
 ) -> Requests[Trajectory]:
-    """Joins the states of all parts, without the first state of each. Parts shorter than a record interval give their
-    last.
-    """
-    every = task.every
+    """Joins the states of all parts, without the first of each; parts shorter than a record interval give the last."""
     q, v, p = task.q, task.v, task.p
     integrator = task.integrator  # "auto" until the first reply
-    found: dict[str, list[Array]] = {}
-    since: dict[str, Array] = {}  # the last record, if a part ends between two
+    records: dict[str, list[Array]] = {}
+    sums_since_record: dict[str, Array] = {}  # if a part ends between two records
     done = 0
-    while not found or done < task.last:
-        # The server chooses the default integrator in the first part, which may be the slowest one.
-        searching = task.supported or integrator in ("auto", "adaptive", "implicit_midpoint", "stick_slip")
-        most = SEARCHING_STEPS if searching else PART_STEPS
-        moves = SUPPORTED_MOVES if task.supported else PART_MOVES
-        moves = STICK_SLIP_MOVES if integrator in ("auto", "stick_slip") else moves
-        most = max(1, min(most, moves // task.substeps // max(v.size, 1)))
-        records = max(1, min(most // every, PART_NUMBERS // (2 * max(q.size, 1))))
-        aligned = every <= most and not task.by_function and not done % every  # parts end at records
-        per_part = 1 if task.by_function else records * every if aligned else min(most, every - done % every)
-        # If only the initial state is recorded, one step is made to get it.
-        count = max(1, min(per_part, task.last - done))
+    while not records or done < task.last:
+        count, aligned = _next_part(task, integrator, done, q.size, v.size)
         options = {
             "dt": task.dt,
             "steps": count,
-            "every": every if aligned else count,
+            "every": task.every if aligned else count,
             "method": task.method,
             "integrator": task.integrator,
             "first_step": task.first_step + done,
             **{name: getattr(task, name) for name in (*LIMITS, "stop_time", "stop_damping")},
         }
         if task.by_function:
-            tau, wrenches = (as_samples(load) for load in task.acting(done, q, v))
+            tau, wrenches = (as_samples(load) for load in task.loads_at(done, q, v))
         else:
             tau, wrenches = task.efforts.part(done, count), task.wrenches.part(done, count)
-        inputs = {"q": q, "v": v, "p": p, "tau": tau, "wrenches": wrenches, **always}
-        outputs = yield inputs, {**_unless_default(**options), **said}
+        inputs = {"q": q, "v": v, "p": p, "tau": tau, "wrenches": wrenches, **shared_inputs}
+        outputs = yield inputs, {**_without_defaults(**options), **shared_options}
         q, v = outputs["q"][..., -1, :], outputs["v"][..., -1, :]
         p = outputs["p"][..., -1, :] if "p" in outputs else None
-        if integrator == "auto":  # servers that do not report it have one default
+        # Servers that do not report it have one default.
+        if integrator == "auto":
             integrator, task.substeps = steps_of(outputs)
         if not done:
             recorded = (name for name in COMPUTATIONS["simulate"].outputs if name in outputs and name != "t")
-            found = {name: [_records(name, outputs[name], slice(1))] for name in recorded}
+            records = {name: [_records(name, outputs[name], slice(1))] for name in recorded}
         done += count
-        since = {name: outputs[name] + since.get(name, 0.0) for name in SUMS if name in outputs}
-        if done <= task.last and (aligned or not done % every):
-            for name, kept in found.items():
-                kept.append(_records(name, since.get(name, outputs[name]), slice(1, None)))
-            since = {}
-        told(done / max(task.last, 1))
-    motion: dict[str, Any] = {name: np.concatenate(kept, axis=_axis(name)) for name, kept in found.items()}
+        sums_since_record = {name: outputs[name] + sums_since_record.get(name, 0.0) for name in SUMS if name in outputs}
+        if done <= task.last and (aligned or not done % task.every):
+            for name, arrays in records.items():
+                arrays.append(_records(name, sums_since_record.get(name, outputs[name]), slice(1, None)))
+            sums_since_record = {}
+        progress(done / max(task.last, 1))
+    motion: dict[str, Any] = {name: np.concatenate(arrays, axis=_axis(name)) for name, arrays in records.items()}
     return Trajectory(task.times(), **motion, integrator=integrator, substeps=task.substeps)
+
+
+def _next_part(task: Task, integrator: Integrator, done: int, q_size: int, v_size: int) -> tuple[int, bool]:
+    """Returns the number of steps of the part after `done` steps, and whether it begins and ends at records."""
+    # The server chooses the default integrator in the first part, which may be the slowest one.
+    is_slow = task.supported or integrator in ("auto", "adaptive", "implicit_midpoint", "stick_slip")
+    state_steps = SUPPORTED_MOVES if task.supported else PART_MOVES
+    state_steps = STICK_SLIP_MOVES if integrator in ("auto", "stick_slip") else state_steps
+    state_steps = CLOSED_MOVES if task.closed_loops else state_steps
+    longest = min(SEARCHING_STEPS if is_slow else PART_STEPS, state_steps // task.substeps // max(v_size, 1))
+    longest = max(1, longest)
+    aligned = task.every <= longest and not task.by_function and not done % task.every
+    if task.by_function:
+        count = 1
+    elif aligned:
+        count = task.every * max(1, min(longest // task.every, PART_NUMBERS // (2 * max(q_size, 1))))
+    else:
+        count = min(longest, task.every - done % task.every)
+    # If only the initial state is recorded, one step is made to get it.
+    return max(1, min(count, task.last - done)), aligned
 
 
 def _axis(name: str) -> int:
@@ -278,31 +301,31 @@ def _axis(name: str) -> int:
     return -len(COMPUTATIONS["simulate"].outputs[name].shape)
 
 
-def _records(name: str, array: Array, wanted: slice) -> Array:
+def _records(name: str, array: Array, rows: slice) -> Array:
     """Returns a slice of the records of an output."""
-    place: Any = (..., wanted, *(slice(None),) * (-_axis(name) - 1))
-    found: Array = array[place]
-    return found
+    selection: Any = (..., rows, *(slice(None),) * (-_axis(name) - 1))
+    selected: Array = array[selection]
+    return selected
 
 
-def _adaptive(
-    task: Task, always: dict[str, Any], said: dict[str, Any], told: Callable[[float], None]
+def _adaptive_steps(
+    task: Task, shared_inputs: dict[str, Any], shared_options: dict[str, Any], progress: Callable[[float], None]
 ) -> Requests[Trajectory]:
     """Integrates adaptive steps in this process; each request asks for the accelerations of one stage."""
-    q, v = task.at.unit(task.q, "q0"), task.v
+    q, v = task.configuration.unit(task.q, "q0"), task.v
     q_all, v_all = [q], [v]
     for k in range(task.last):
         stages = between(task, k, q, v)
         try:
             stage = next(stages)
             while True:
-                inputs = {"q": stage.q, "v": stage.v, "tau": stage.tau, "wrenches": stage.wrenches, **always}
-                outputs = yield inputs, {"dt": task.dt, "steps": 0, "method": task.method, **said}
+                inputs = {"q": stage.q, "v": stage.v, "tau": stage.tau, "wrenches": stage.wrenches, **shared_inputs}
+                outputs = yield inputs, {"dt": task.dt, "steps": 0, "method": task.method, **shared_options}
                 stage = stages.send(np.where(outputs["finite"] > 0.0, outputs["a"], np.nan))
-        except StopIteration as ended:
-            q, v = ended.value
+        except StopIteration as end_of_step:
+            q, v = end_of_step.value
         if not (k + 1) % task.every:
             q_all.append(q)
             v_all.append(v)
-        told((k + 1) / task.last)
+        progress((k + 1) / task.last)
     return Trajectory(task.times(), np.stack(q_all, axis=-2), np.stack(v_all, axis=-2), integrator=task.integrator)

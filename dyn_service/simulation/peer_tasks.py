@@ -61,49 +61,49 @@ def mink_task(target: Target, *, frame_type: str = "body", **options: float) -> 
     return task
 
 
-def to_pinocchio(at: Configuration, q: ArrayLike, model: Any) -> Array:
+def to_pinocchio(configuration: Configuration, q: ArrayLike, model: Any) -> Array:
     """Returns positions (..., nq) in the order and convention of a Pinocchio model, which writes some angles as
     cosine and sine.
 
     Joints that the robot does not have are neutral. So are followers of mimic joints, which have no entries in q and
     whose relation is not part of `Configuration`: load the robot with `mimic=False` to set them.
     """
-    given, neutral = vectors("q", q, at.nq), load("to_pinocchio", "pinocchio").neutral(model)
-    found = np.broadcast_to(neutral, (*given.shape[:-1], model.nq)).copy()
-    for own, place in _joints(at, model):
-        x = given[..., own]
-        if place.stop - place.start > x.shape[-1]:  # continuous, planar
+    robot_q, neutral = vectors("q", q, configuration.nq), load("to_pinocchio", "pinocchio").neutral(model)
+    model_q = np.broadcast_to(neutral, (*robot_q.shape[:-1], model.nq)).copy()
+    for robot_entries, model_entries in _joints(configuration, model):
+        x = robot_q[..., robot_entries]
+        if model_entries.stop - model_entries.start > x.shape[-1]:  # continuous, planar
             x = np.concatenate([x[..., :-1], np.cos(x[..., -1:]), np.sin(x[..., -1:])], axis=-1)
-        found[..., place] = x
-    return found
+        model_q[..., model_entries] = x
+    return model_q
 
 
-def from_pinocchio(at: Configuration, q: ArrayLike, model: Any) -> Array:
+def from_pinocchio(configuration: Configuration, q: ArrayLike, model: Any) -> Array:
     """The inverse of `to_pinocchio`, without the turns of continuous joints: their angles are within pi."""
-    given = vectors("q", q, model.nq)
-    found = np.empty((*given.shape[:-1], at.nq))
-    for own, place in _joints(at, model):
-        x = given[..., place]
-        if x.shape[-1] > own.stop - own.start:
+    model_q = vectors("q", q, model.nq)
+    robot_q = np.empty((*model_q.shape[:-1], configuration.nq))
+    for robot_entries, model_entries in _joints(configuration, model):
+        x = model_q[..., model_entries]
+        if x.shape[-1] > robot_entries.stop - robot_entries.start:
             x = np.concatenate([x[..., :-2], np.arctan2(x[..., -1:], x[..., -2:-1])], axis=-1)
-        found[..., own] = x
-    return found
+        robot_q[..., robot_entries] = x
+    return robot_q
 
 
-def to_qpos(at: Configuration, q: ArrayLike, model: Any) -> Array:
+def to_qpos(configuration: Configuration, q: ArrayLike, model: Any) -> Array:
     """Returns positions (..., nq) as `qpos` of a MuJoCo model; joints that the robot does not have are at `qpos0`.
 
     So are followers of mimic joints, as in `to_pinocchio`.
     """
-    theirs = to_mujoco(at, vectors("q", q, at.nq)).qpos
-    found = np.broadcast_to(model.qpos0, (*theirs.shape[:-1], model.nq)).copy()
-    found[..., _places(at, model)] = theirs
-    return found
+    robot_qpos = to_mujoco(configuration, vectors("q", q, configuration.nq)).qpos
+    model_qpos = np.broadcast_to(model.qpos0, (*robot_qpos.shape[:-1], model.nq)).copy()
+    model_qpos[..., _qpos_indices(configuration, model)] = robot_qpos
+    return model_qpos
 
 
-def from_qpos(at: Configuration, qpos: ArrayLike, model: Any) -> Array:
+def from_qpos(configuration: Configuration, qpos: ArrayLike, model: Any) -> Array:
     """The inverse of `to_qpos`."""
-    return from_mujoco(at, vectors("qpos", qpos, model.nq)[..., _places(at, model)]).q
+    return from_mujoco(configuration, vectors("qpos", qpos, model.nq)[..., _qpos_indices(configuration, model)]).q
 
 
 def _goal(target: Target) -> Goal:
@@ -116,7 +116,7 @@ def _goal(target: Target) -> Goal:
 
 def _costs(goal: Goal) -> tuple[float, float]:
     parts = zip((goal.position, goal.rotation), goal.weights, strict=True)
-    position, rotation = (0.0 if given is None else weight for given, weight in parts)
+    position, rotation = (0.0 if value is None else weight for value, weight in parts)
     return position, rotation
 
 
@@ -128,23 +128,24 @@ def _pose(goal: Goal) -> tuple[Array, Array]:
     return R, (np.zeros(3) if goal.position is None else goal.position) - R @ goal.point
 
 
-def _joints(at: Configuration, model: Any) -> list[tuple[slice, slice]]:
+def _joints(configuration: Configuration, model: Any) -> list[tuple[slice, slice]]:
     """Returns where each joint is in q here and there."""
-    for name in at.names:
+    for name in configuration.names:
         if not model.existJointName(name):
             raise NotFoundError(f"Pinocchio's model has no joint '{name}'; its joints are {', '.join(model.names)}")
-    joints = [model.joints[model.getJointId(name)] for name in at.names]
-    return [(own, slice(of.idx_q, of.idx_q + of.nq)) for own, of in zip(at.q_slices, joints, strict=True)]
+    joints = [model.joints[model.getJointId(name)] for name in configuration.names]
+    model_slices = [slice(joint.idx_q, joint.idx_q + joint.nq) for joint in joints]
+    return list(zip(configuration.q_slices, model_slices, strict=True))
 
 
-def _places(at: Configuration, model: Any) -> list[int]:
+def _qpos_indices(configuration: Configuration, model: Any) -> list[int]:
     """Returns the index in MuJoCo's qpos of each entry of q."""
-    theirs = {model.joint(k).name: model.joint(k) for k in range(model.njnt)}
-    places: list[int] = []
-    for joint, own in zip(at.joints, at.names, strict=True):
-        for name in (called := joint.mujoco_names(own)):
-            if name not in theirs:
-                raise NotFoundError(f"MuJoCo's model has no joint '{name}'; its joints are {', '.join(theirs)}")
-            first = int(theirs[name].qposadr[0])
-            places += range(first, first + joint.nq // len(called))
-    return places
+    model_joints = {model.joint(k).name: model.joint(k) for k in range(model.njnt)}
+    indices: list[int] = []
+    for joint, joint_name in zip(configuration.joints, configuration.names, strict=True):
+        for name in (mujoco_names := joint.mujoco_names(joint_name)):
+            if name not in model_joints:
+                raise NotFoundError(f"MuJoCo's model has no joint '{name}'; its joints are {', '.join(model_joints)}")
+            first = int(model_joints[name].qposadr[0])
+            indices += range(first, first + joint.nq // len(mujoco_names))
+    return indices

@@ -49,9 +49,7 @@ from dyn_service.simulation.task import Grid, Motion
 
 
 class PartlyPrescribed(NamedTuple):
-    """a: (..., nv) accelerations of all joints. tau: (..., nv) efforts of all joints, computed for the prescribed
-    ones.
-    """
+    """a: (..., nv) accelerations of all joints. tau: (..., nv) their efforts, computed for the prescribed ones."""
 
     a: Array
     tau: Array
@@ -79,43 +77,43 @@ def forward_dynamics(
         FailedPreconditionError: The free joints' mass matrix is singular: a massless branch moves.
     """
     parts = partition(robot.configuration, prescribed)
-    given, free = parts.given_v, parts.free_v
-    full = {"q": vectors("q", q, robot.nq), "v": vectors("v", v, robot.nv), "tau": vectors("tau", tau, robot.nv)}
-    rates: dict[str, Array] = {}
-    for name, x in prescribed.items():
-        rate = numbers(x)
-        if rate is None:
-            raise InvalidArgumentError(
-                f"the acceleration of joint '{name}' must be (...) numbers, found {found(x)}",
-                path=f"prescribed.{name}",
-            )
-        rates[name] = rate
-    acting = None if wrenches is None else listed(wrenches)
+    prescribed_v, free = parts.prescribed_v, parts.free_v
+    state = {"q": vectors("q", q, robot.nq), "v": vectors("v", v, robot.nv), "tau": vectors("tau", tau, robot.nv)}
+    rates = {name: _acceleration(name, x) for name, x in prescribed.items()}
+    wrench_list = None if wrenches is None else listed(wrenches)
     lead = broadcast(
-        {name: x.shape[:-1] for name, x in full.items()}
+        {name: x.shape[:-1] for name, x in state.items()}
         | {f"prescribed.{name}": x.shape for name, x in rates.items()}
         | ({} if gravity is None else {"gravity": vectors("gravity", gravity, 3).shape[:-1]})
-        | {name: x.shape[:-1] for name, x in vectors_of(acting or [])}
+        | {name: x.shape[:-1] for name, x in vectors_of(wrench_list or [])}
     )
     a = np.zeros((*lead, robot.nv))
-    for k, rate in zip(given, rates.values(), strict=True):
+    for k, rate in zip(prescribed_v, rates.values(), strict=True):
         a[..., k] = rate
-    efforts = np.array(np.broadcast_to(full["tau"], (*lead, robot.nv)))
-    moving = np.ones(robot.nv)
-    moving[given] = 0.0
-    robot.check_inertia("simulate_rheonomic", full["q"], moving)
-    M = robot.mass_matrix(full["q"], passive=passive)
+    efforts = np.array(np.broadcast_to(state["tau"], (*lead, robot.nv)))
+    is_free = np.ones(robot.nv)
+    is_free[prescribed_v] = 0.0
+    robot.check_inertia("simulate_rheonomic", state["q"], is_free)
+    M = robot.mass_matrix(state["q"], passive=passive)
     # Inverse dynamics of a with its free entries zero: b + M_.p a_p.
-    held = robot.inverse_dynamics(full["q"], full["v"], a, gravity=gravity, wrenches=acting, passive=passive)
+    bias = robot.inverse_dynamics(state["q"], state["v"], a, gravity=gravity, wrenches=wrench_list, passive=passive)
     M_ff = M[..., free, :][..., :, free]
     try:
-        a[..., free] = np.linalg.solve(M_ff, (efforts - held)[..., free][..., None])[..., 0]
+        a[..., free] = np.linalg.solve(M_ff, (efforts - bias)[..., free][..., None])[..., 0]
     except np.linalg.LinAlgError:
-        raise FailedPreconditionError(
-            f"the mass matrix of the free joints of robot '{robot.name}' is singular: a massless branch moves"
-        ) from None
-    efforts[..., given] = held[..., given] + np.einsum("...pf,...f->...p", M[..., given, :][..., :, free], a[..., free])
+        text = f"the mass matrix of the free joints of robot '{robot.name}' is singular: a massless branch moves"
+        raise FailedPreconditionError(text) from None
+    M_pf = M[..., prescribed_v, :][..., :, free]
+    efforts[..., prescribed_v] = bias[..., prescribed_v] + np.einsum("...pf,...f->...p", M_pf, a[..., free])
     return PartlyPrescribed(a, efforts)
+
+
+def _acceleration(name: str, value: ArrayLike) -> Array:
+    rate = numbers(value)
+    if rate is None:
+        text = f"the acceleration of joint '{name}' must be (...) numbers, found {found(value)}"
+        raise InvalidArgumentError(text, path=f"prescribed.{name}")
+    return rate
 
 
 class RheonomicRobot:
@@ -141,9 +139,9 @@ class RheonomicRobot:
 
     def state(self, t: float, q: ArrayLike, v: ArrayLike) -> tuple[Array, Array]:
         """Returns positions (..., nq) and velocities (..., nv) of all joints, from those of the free joints at t."""
-        moved = [self.prescribed[name](t) for name in self.prescribed]
+        motions = [self.prescribed[name](t) for name in self.prescribed]
         parts = self._parts
-        return parts.whole("q", q, [x[0] for x in moved]), parts.whole("v", v, [x[1] for x in moved])
+        return parts.whole("q", q, [x[0] for x in motions]), parts.whole("v", v, [x[1] for x in motions])
 
     def forward_dynamics(
         self, t: float, q: ArrayLike, v: ArrayLike, tau: ArrayLike = 0.0, **loads: Any
@@ -155,7 +153,7 @@ class RheonomicRobot:
         """
         q_all, v_all = self.state(t, q, v)
         accelerations = {name: self.prescribed[name](t)[2] for name in self.prescribed}
-        efforts = self._parts.whole("tau", self._efforts(tau), [0.0] * len(self._parts.given_v))
+        efforts = self._parts.whole("tau", self._efforts(tau), [0.0] * len(self._parts.prescribed_v))
         return forward_dynamics(self.robot, q_all, v_all, efforts, accelerations, **loads)
 
     def simulate(
@@ -177,9 +175,10 @@ class RheonomicRobot:
         on links, or a function of (t, q, v) of the free joints that returns them; held through each step.
         """
         efforts = tau if callable(tau) else as_samples(self._efforts(tau))
-        at = self.robot.configuration
+        configuration = self.robot.configuration
         options: dict[str, Any] = {"dt": dt, "steps": steps, "t0": t0, "gravity": gravity, "wrenches": wrenches}
-        return _simulated(self.robot, checked(at, self.prescribed, q0, v0, efforts, **options), None, passive=passive)
+        task = checked(configuration, self.prescribed, q0, v0, efforts, **options)
+        return _simulate(self.robot, task, None, passive=passive)
 
     def _efforts(self, tau: ArrayLike) -> Any:
         number = numbers(tau)
@@ -190,15 +189,16 @@ class RheonomicRobot:
 class Partition:
     """The free and the prescribed joints of a robot.
 
-    at: all joints. free: the free ones. free_q, free_v, given_q, given_v: their indices in q and v.
+    configuration: all joints. free: the free ones. free_q, free_v, prescribed_q, prescribed_v: their indices in q and
+    in v.
     """
 
-    at: Configuration
+    configuration: Configuration
     free: Configuration
     free_q: list[int]
     free_v: list[int]
-    given_q: list[int]
-    given_v: list[int]
+    prescribed_q: list[int]
+    prescribed_v: list[int]
 
     def checked(self, name: str, value: ArrayLike) -> Array:
         """Checks the free joints' part of q (`q`, `q0`) or of an array with the length of v.
@@ -208,28 +208,28 @@ class Partition:
         """
         length, array = self.free.nq if name.startswith("q") else self.free.nv, numbers(value)
         if array is None or array.ndim < 1 or array.shape[-1] != length:
-            is_none = f"must be numbers, found {found(value)}" if array is None else f"has shape {array.shape}"
-            one_each = "one entry per free joint " if self.free.flat else "those of the free joints "
-            raise InvalidArgumentError(
-                f"{name} {is_none}, expected (..., {length}): {one_each}({', '.join(self.free.names)})", path=name
-            )
+            fault = f"must be numbers, found {found(value)}" if array is None else f"has shape {array.shape}"
+            form = f"(..., {length}): {'one entry per free joint' if self.free.flat else 'those of the free joints'}"
+            raise InvalidArgumentError(f"{name} {fault}, expected {form} ({', '.join(self.free.names)})", path=name)
         return array
 
-    def whole(self, name: str, free: ArrayLike, given: ArrayLike) -> Array:
+    def whole(self, name: str, free: ArrayLike, prescribed: ArrayLike) -> Array:
         """Returns a vector of all joints from the entries of the free joints (..., n) and of the prescribed ones (...,
         np): positions (..., nq) if the name is "q", else velocities, accelerations or efforts (..., nv). The name is
         used in errors.
         """
-        at, of_q, of_v = self.at, (self.free_q, self.given_q), (self.free_v, self.given_v)
-        size, (free_at, given_at) = (at.nq, of_q) if name == "q" else (at.nv, of_v)
-        of_free, of_given = self.checked(name, free), np.asarray(given, dtype=np.float64)
-        leads = {name: of_free.shape[:-1], "prescribed": of_given.shape[:-1]}
+        if name == "q":
+            size, free_entries, prescribed_entries = self.configuration.nq, self.free_q, self.prescribed_q
+        else:
+            size, free_entries, prescribed_entries = self.configuration.nv, self.free_v, self.prescribed_v
+        free_values, prescribed_values = self.checked(name, free), np.asarray(prescribed, dtype=np.float64)
+        leads = {name: free_values.shape[:-1], "prescribed": prescribed_values.shape[:-1]}
         full = np.zeros((*broadcast(leads), size))
-        full[..., free_at], full[..., given_at] = of_free, of_given
+        full[..., free_entries], full[..., prescribed_entries] = free_values, prescribed_values
         return full
 
 
-def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
+def partition(configuration: Configuration, prescribed: Iterable[str]) -> Partition:
     """Returns the partition of a robot's joints, the prescribed ones in the order of their names.
 
     Raises:
@@ -238,16 +238,14 @@ def partition(at: Configuration, prescribed: Iterable[str]) -> Partition:
     """
     names = list(prescribed)
     for name in names:
-        check_joint(at, name, "prescribed")
-        joint = at.joints[at.names.index(name)]
+        check_joint(configuration, name, "prescribed")
+        joint = configuration.joints[configuration.names.index(name)]
         if joint.nv != 1:
-            raise InvalidArgumentError(
-                f"joint '{name}' is {joint.type}, and a prescribed one must have one degree of freedom",
-                path="prescribed",
-            )
-    free, free_q, free_v = at.chosen([name for name in at.names if name not in names])
-    _, given_q, given_v = at.chosen(names)
-    return Partition(at, free, free_q, free_v, given_q, given_v)
+            text = f"joint '{name}' is {joint.type}, and a prescribed one must have one degree of freedom"
+            raise InvalidArgumentError(text, path="prescribed")
+    free, free_q, free_v = configuration.chosen([name for name in configuration.names if name not in names])
+    _, prescribed_q, prescribed_v = configuration.chosen(names)
+    return Partition(configuration, free, free_q, free_v, prescribed_q, prescribed_v)
 
 
 def simulate_rheonomic(
@@ -266,48 +264,51 @@ def simulate_rheonomic(
     Returns:
         `steps // every + 1` states of all joints; the last one under the efforts of the last step.
     """
-    return _simulated(robot, checked(robot.configuration, prescribed, q0, v0, tau, **arguments), progress)
+    return _simulate(robot, checked(robot.configuration, prescribed, q0, v0, tau, **arguments), progress)
 
 
-def _simulated(
+def _simulate(
     robot: RobotQueries, task: RheonomicTask, progress: Callable[[float], None] | None, *, passive: bool = True
 ) -> RheonomicTrajectory:
     parts, rows, free = task.parts, task.rows, task.parts.free_v
-    q, v = task.at.unit(task.q, "q0"), task.v
+    q, v = task.configuration.unit(task.q, "q0"), task.v
 
     def state(row: int, q: Array, v: Array) -> tuple[Array, Array]:
         return parts.whole("q", q, rows[..., row, :, 0]), parts.whole("v", v, rows[..., row, :, 1])
 
-    def evaluated(row: int, q: Array, v: Array) -> PartlyPrescribed:
+    def evaluate(row: int, q: Array, v: Array) -> PartlyPrescribed:
         rates = {name: rows[..., row, i, 2] for i, name in enumerate(task.names)}
-        tau, wrenches = parts.whole("tau", acting[0], np.zeros(len(task.names))), acting[1]
-        loads: dict[str, Any] = {"gravity": task.gravity, "wrenches": wrenches, "passive": passive}
-        return forward_dynamics(robot, *state(row, q, v), tau, rates, **loads)
+        efforts, wrenches = loads
+        tau = parts.whole("tau", efforts, np.zeros(len(task.names)))
+        options: dict[str, Any] = {"gravity": task.gravity, "wrenches": wrenches, "passive": passive}
+        return forward_dynamics(robot, *state(row, q, v), tau, rates, **options)
 
     def acceleration(q: Array, v: Array) -> Array:
         """Returns the acceleration at the next stage of the current step; RK4 evaluates stages in the order of time."""
-        row, known = next(stages)
-        return (evaluated(row, q, v) if known is None else known).a[..., free]
+        row, known_dynamics = next(stages)
+        return (evaluate(row, q, v) if known_dynamics is None else known_dynamics).a[..., free]
 
     stable = StabilityCheck(robot if passive else None, task, "rk4", 1, free)
     with np.errstate(over="ignore", invalid="ignore"):  # divergence raises an error instead
         records: list[tuple[Array, Array, Array, Array]] = []
         for k in range(task.steps + 1):
-            if k < task.steps:  # the last state is recorded under the efforts of the last step
-                acting = task.acting(k, q, v)
+            # The last state is recorded under the efforts of the last step.
+            if k < task.steps:
+                loads = task.loads_at(k, q, v)
             stable.states(k - 1, 1, parts.whole("q", q, rows[..., 2 * k, :, 0])[None])
-            here = evaluated(2 * k, q, v)
-            if not np.isfinite(here.a).all():
+            dynamics = evaluate(2 * k, q, v)
+            if not np.isfinite(dynamics.a).all():
                 raise DivergedError(
                     f"the simulation diverged before step {task.first_step + k} (t = {task.time(k):g} s): the "
                     f"accelerations are no longer finite; try a step shorter than dt = {task.dt:g} s"
                 )
             if not k % task.every:
-                records.append((*state(2 * k, q, v), *here))
+                records.append((*state(2 * k, q, v), *dynamics))
             if k == task.steps:
                 break
-            stages = iter(((2 * k, here), (2 * k + 1, None), (2 * k + 1, None), (2 * k + 2, None)))
-            q, v = rk4_step(acceleration, q, v, task.dt, on=task.at)
+            # rows by index: neither server nor client computes a time, so that their bits agree
+            stages = iter(((2 * k, dynamics), (2 * k + 1, None), (2 * k + 1, None), (2 * k + 2, None)))
+            q, v = rk4_step(acceleration, q, v, task.dt, on=task.configuration)
             if progress is not None:
                 progress((k + 1) / task.steps)
     return RheonomicTrajectory(task.times(), *(np.stack(column, axis=-2) for column in zip(*records, strict=True)))
@@ -315,7 +316,7 @@ def _simulated(
 
 @dataclass(eq=False, kw_only=True)
 class RheonomicTask(Motion):
-    """The arguments of `simulate_rheonomic`, checked; `at` and the state are those of the free joints.
+    """The arguments of `simulate_rheonomic`, checked; `configuration` and the state are those of the free joints.
 
     names: the prescribed joints. rows: (..., 2 steps + 1, np, 3), their motion on the half grid.
     """
@@ -326,23 +327,24 @@ class RheonomicTask(Motion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given: Any = self
+        arguments: Any = self
         states = {name: finite(name, self.parts.checked(name, x)) for name, x in (("q0", self.q), ("v0", self.v))}
         g = None if self.gravity is None else finite("gravity", vectors("gravity", self.gravity, 3))
-        loads = given.wrenches if given.wrenches is None or callable(given.wrenches) else listed(given.wrenches)
+        wrenches = arguments.wrenches
+        loads = wrenches if wrenches is None or callable(wrenches) else listed(wrenches)
         leads = {"prescribed": self.rows.shape[:-3]} if self.rows.ndim > 3 else {}
         if g is not None and g.ndim > 1:
             leads["gravity"] = g.shape[:-1]
         if isinstance(loads, list):
             leads |= {name: array.shape[:-1] for name, array in vectors_of(loads) if finite(name, array).ndim > 1}
             loads = as_samples(loads)
-        self.efforts = HeldEfforts(self.at.velocity_joints, given.efforts, self.steps)
+        self.efforts = HeldEfforts(self.configuration.velocity_joints, arguments.efforts, self.steps)
         self.wrenches, self.gravity = Loads(loads, self.steps), g
-        self.q, self.v = self._spread(states, leads, {})
+        self.q, self.v = self._broadcast(states, leads, {})
 
 
 def checked(
-    at: Configuration,
+    configuration: Configuration,
     prescribed: GivenMotion,
     q0: Any,
     v0: Any,
@@ -359,11 +361,11 @@ def checked(
         NotFoundError: A prescribed joint is not a movable joint.
         InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
     """
-    of = Grid(**grid)
-    names, rows = sampled(prescribed, of)
-    parts = partition(at, names)
-    loads = {"efforts": tau, "wrenches": wrenches, "gravity": gravity}
-    return RheonomicTask(**vars(of), at=parts.free, q=q0, v=v0, **loads, parts=parts, names=names, rows=rows)
+    times = Grid(**grid)
+    names, rows = sampled(prescribed, times)
+    parts = partition(configuration, names)
+    motion = {"q": q0, "v": v0, "efforts": tau, "wrenches": wrenches, "gravity": gravity}
+    return RheonomicTask(**vars(times), **motion, configuration=parts.free, parts=parts, names=names, rows=rows)
 
 
 def sampled(prescribed: GivenMotion, grid: Grid) -> tuple[tuple[str, ...], Array]:
@@ -377,20 +379,18 @@ def sampled(prescribed: GivenMotion, grid: Grid) -> tuple[tuple[str, ...], Array
             of rows.
     """
     if not isinstance(prescribed, Mapping):
-        raise InvalidArgumentError(
-            f"prescribed must be a map from joints to their motions, found {found(prescribed)}", path="prescribed"
-        )
+        text = f"prescribed must be a map from joints to their motions, found {found(prescribed)}"
+        raise InvalidArgumentError(text, path="prescribed")
     if not prescribed:
         return (), np.zeros((2 * grid.steps + 1, 0, 3))
-    rows = [_rows(name, given, grid) for name, given in prescribed.items()]
+    rows = [_rows(name, motion, grid) for name, motion in prescribed.items()]
     try:
-        together = np.broadcast_arrays(*rows)
+        rows_broadcast = np.broadcast_arrays(*rows)
     except ValueError:
         shapes = ", ".join(f"{name} {x.shape[:-2]}" for name, x in zip(prescribed, rows, strict=True))
-        raise InvalidArgumentError(
-            f"the leading axes of the prescribed motions {shapes} do not broadcast", path="prescribed"
-        ) from None
-    return tuple(prescribed), np.stack(together, axis=-2)
+        text = f"the leading axes of the prescribed motions {shapes} do not broadcast"
+        raise InvalidArgumentError(text, path="prescribed") from None
+    return tuple(prescribed), np.stack(rows_broadcast, axis=-2)
 
 
 def on_half_grid(samples: Array, dt: float) -> Array:
@@ -399,36 +399,29 @@ def on_half_grid(samples: Array, dt: float) -> Array:
     x0, x1, v0, v1, a0, a1 = (part for y in (x, v, a) for part in (y[..., :-1], y[..., 1:]))
     full = np.empty((*samples.shape[:-2], 2 * samples.shape[-2] - 1, 3))
     full[..., ::2, :] = samples
+    # a cubic would lose an order in the acceleration, which determines the motion of the free joints
     full[..., 1::2, 0] = (x0 + x1) / 2 + 5 * dt / 32 * (v0 - v1) + dt * dt / 64 * (a0 + a1)
     full[..., 1::2, 1] = 15 / (8 * dt) * (x1 - x0) - 7 / 16 * (v0 + v1) + dt / 32 * (a1 - a0)
     full[..., 1::2, 2] = 3 / (2 * dt) * (v1 - v0) - (a0 + a1) / 4
     return full
 
 
-def _rows(name: str, given: ArrayLike | Prescription, grid: Grid) -> Array:
-    path, steps = f"prescribed.{name}", grid.steps
-    expected = (
-        f"({2 * steps + 1}, 3) on the half grid or ({steps + 1}, 3) on the grid: position, velocity, acceleration"
-    )
-    if callable(given):
+def _rows(name: str, motion: ArrayLike | Prescription, grid: Grid) -> Array:
+    path, motion_text, steps = f"prescribed.{name}", f"the motion of joint '{name}'", grid.steps
+    form = f"({2 * steps + 1}, 3) on the half grid or ({steps + 1}, 3) on the grid: position, velocity, acceleration"
+    if callable(motion):
         # Times of whole steps are computed as k dt, as in the grid, to the last bit.
         times = (grid.time(j // 2) + (j % 2) * (grid.dt / 2) for j in range(2 * steps + 1))
-        values: ArrayLike = [given(t) for t in times]
+        values: ArrayLike = [motion(t) for t in times]
     else:
-        values = given
+        values = motion
     try:
         rows = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InvalidArgumentError(
-            f"the motion of joint '{name}' must be numbers of shape {expected}", path=path
-        ) from None
+        raise InvalidArgumentError(f"{motion_text} must be numbers of shape {form}", path=path) from None
     if rows.ndim < 2 or rows.shape[-1] != 3 or rows.shape[-2] not in (steps + 1, 2 * steps + 1):
-        raise InvalidArgumentError(
-            f"the motion of joint '{name}' has shape {rows.shape}, expected {expected}", path=path
-        )
+        raise InvalidArgumentError(f"{motion_text} has shape {rows.shape}, expected {form}", path=path)
     if not np.isfinite(rows).all():
         index = np.argwhere(~np.isfinite(rows))[0].tolist()
-        raise InvalidArgumentError(
-            f"the motion of joint '{name}' must be finite, found {rows[tuple(index)]} at {index}", path=path
-        )
+        raise InvalidArgumentError(f"{motion_text} must be finite, found {rows[tuple(index)]} at {index}", path=path)
     return rows if rows.shape[-2] == 2 * steps + 1 else on_half_grid(rows, grid.dt)

@@ -21,12 +21,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.arrays import all_finite
+from dyn_service.api.closed_motion import ClosedMotion, LoopsLostError
 from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.api.results import Trajectory
+from dyn_service.errors import FailedPreconditionError, UnimplementedError
 from dyn_service.model.steps import STEPS
-from dyn_service.simulation.contact.steps import SupportedSteps
-from dyn_service.simulation.divergence import DivergedError, FiniteCheck
+from dyn_service.simulation.contact.steps import SupportedSteps, closed_sticking
+from dyn_service.simulation.divergence import DivergedError, FiniteCheck, diverged
 from dyn_service.simulation.integrators.adaptive import between
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from dyn_service.simulation.integrators.stick_slip import ExtrapolatedSticking, Sticking
@@ -45,22 +47,40 @@ def simulate(
     progress: Callable[[float], None] | None = None,
     **arguments: Any,
 ) -> Trajectory:
-    """Simulates a robot, local or remote; arguments and errors are those of `RobotQueries.simulate`, without those that
-    change the robot.
-    """
+    """Simulates a local or remote robot; arguments and errors of `RobotQueries.simulate`, less changes of the robot."""
     task = checked(robot.configuration, q0, v0, tau, **arguments)
-    task.q = task.at.unit(task.q, "q0")
+    task.q = task.configuration.unit(task.q, "q0")
+    if robot.closed_motion is not None:
+        _check_loops(robot, robot.closed_motion, task)
     if isinstance(task.efforts, LawEfforts):
         task.efforts.bind(robot, task.gravity)
     is_default = task.integrator == "auto"
     if is_default:
+        # by robot and step alone, so that a motion in parts, or over the wire, has the bits of a whole one
         task.integrator, task.substeps = chosen(robot, task.dt, 1 if task.supported else MOST_SUBSTEPS)
         task.substeps = 2 if task.integrator == "stick_slip" and not task.supported else task.substeps
     run = _Run(robot, task, progress, compares=is_default and task.integrator == "rk4" and not task.supported)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # divergence raises an error instead
+    # Divergence raises an error that names step and joint, instead of warnings.
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         solvers = {"adaptive": run.adaptive, "implicit_midpoint": run.implicit_midpoint}
         motion = solvers.get(task.integrator, run.explicit)()
     return replace(motion, integrator=task.integrator, substeps=task.substeps)
+
+
+def _check_loops(robot: RobotQueries, closed_motion: ClosedMotion, task: Task) -> None:
+    """Refuses what has no answer for closed loops."""
+    if not robot.free.all():
+        raise FailedPreconditionError(
+            f"simulate has no answer for robot '{robot.name}': an overlay locks joints of closed loops"
+        )
+    if task.integrator == "implicit_midpoint":
+        raise UnimplementedError(
+            "integrator='implicit_midpoint' keeps no bound on the energy of closed loops, whose constraints its "
+            "midpoint leaves: use rk4 or adaptive",
+            path="integrator",
+        )
+    closed_motion.check_start(task.q, task.v)
+    task.closed_state = closed_motion.closed_state
 
 
 _TELL_EVERY = 64
@@ -77,7 +97,7 @@ _TELL_STEPS = 1024
 _MAX_STEPS = 8192
 """At most so many if progress is not reported."""
 
-_SEEN = 32
+_MAX_UNCHECKED = 32
 """Most steps between two states of which a check decides whether their configuration is checked."""
 
 _MAX_NUMBERS = 1 << 18
@@ -94,7 +114,7 @@ class _Records:
     """Recorded states, beginning with the first one."""
 
     def __init__(self, task: Task, *state: Array) -> None:
-        self._every = task.every
+        self._stride = task.every
         count = task.steps // task.every + 1
         self.arrays = [buffers.empty((*x.shape[:-1], count, x.shape[-1])) for x in state]
         self._by_member = [x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:]) for x in self.arrays]
@@ -103,18 +123,18 @@ class _Records:
 
     def add(self, k: int, *state: Array) -> bool:
         """Records the state after k steps if it is to be recorded; returns whether it is."""
-        due = not k % self._every
-        if due:
+        is_recorded = not k % self._stride
+        if is_recorded:
             for record, x in zip(self._by_member, state, strict=True):
                 x = x.reshape(len(record), x.shape[-1])
                 for first in range(0, len(record), self._members):
-                    some = slice(first, first + self._members)
-                    record[some, k // self._every] = x[some]
-        return due
+                    members = slice(first, first + self._members)
+                    record[members, k // self._stride] = x[members]
+        return is_recorded
 
     def following(self, k: int, count: int) -> list[Array]:
         """Returns where the `count` records after step k stand, (count, ..., n) each."""
-        first = k // self._every + 1
+        first = k // self._stride + 1
         return [np.moveaxis(record, -2, 0)[first : first + count] for record in self.arrays]
 
 
@@ -125,13 +145,21 @@ class _Run:
     progress: Callable[[float], None] | None
     compares: bool
     """Whether steps are compared with two of half their length."""
-    _acted: Acting = field(init=False)
-    _stable: StabilityCheck = field(init=False)
-    _resolved: ResolutionCheck | None = field(init=False, default=None)
+    _loads: Acting = field(init=False)
+    _stability: StabilityCheck = field(init=False)
+    _resolution: ResolutionCheck | None = field(init=False, default=None)
 
-    def _acceleration(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Array:
-        task = self.task
-        return self.robot.forward_dynamics(q, v, tau, gravity=task.gravity, wrenches=acting, method=task.method)
+    def _acceleration(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> Array:
+        task, loops = self.task, self.robot.closed_motion
+        if loops is not None:
+            loops.check_efforts(tau)
+            return loops.accelerations(q, v, tau, gravity=task.gravity, wrenches=wrenches)
+        return self.robot.forward_dynamics(q, v, tau, gravity=task.gravity, wrenches=wrenches, method=task.method)
+
+    def _lost(self, k: int, error: LoopsLostError) -> DivergedError:
+        """Returns the error for loops that do not close in step k of this part."""
+        task, number = self.task, self.task.first_step + k + 1
+        return diverged(number, number * task.dt, f"{error.message}; try a step shorter than dt = {task.dt:g} s")
 
     def _check(self, q: Array, x: Array, velocity: Callable[[Array, Array], Array]) -> FiniteCheck:
         """Returns the check of states that begin at (q, x). velocity: of a state (q, x)."""
@@ -140,7 +168,7 @@ class _Run:
         def motion(k: int, q: Array, x: Array) -> tuple[Array, Array]:
             v = velocity(q, x)
             # With functions each step is checked, so the loads are those of the last step.
-            return v, self._acceleration(q, v, *(self._acted if task.by_function else task.acting(k, q, v)))
+            return v, self._acceleration(q, v, *(self._loads if task.by_function else task.loads_at(k, q, v)))
 
         return FiniteCheck(task, q, x, motion, self.progress)
 
@@ -150,28 +178,33 @@ class _Run:
         q, v = task.q, task.v
         records = _Records(task, q, v)
         check = self._check(q, v, lambda q, v: v)
-        self._stable = StabilityCheck(self.robot, task, task.integrator, task.substeps)
+        self._stability = StabilityCheck(self.robot, task, task.integrator, task.substeps)
         if self.compares:
-            self._resolved = self._comparison(task.dt / task.substeps)
+            self._resolution = self._comparison(task.dt / task.substeps)
         self._check_steps(-1, 1, q[None], v[None])
         supported = SupportedSteps(self.robot, task) if task.supported else None
         step = self._step(task.dt, task.substeps) if supported is None else supported.step
-        acted = self._acted = task.acting(0, q, v)
+        loads = self._loads = task.loads_at(0, q, v)
         if supported is not None:
-            supported.begin(q, v, *acted)
-        several = self._several(records) if supported is None else None
+            supported.begin(q, v, *loads)
+        loops = self.robot.closed_motion
+        steps_at_once = self._steps_at_once(records) if supported is None and loops is None else None
         k = 0
         while k < task.last:
-            if k and several is not None:
-                reached = several(k, q, v)
-                if reached is not None:
-                    k, q, v = reached
-                    check.reached(k, q, v)
+            if k and steps_at_once is not None:
+                later_state = steps_at_once(k, q, v)
+                if later_state is not None:
+                    k, q, v = later_state
+                    check.restart_at(k, q, v)
                     continue
-                several = None
+                steps_at_once = None
             if k and not task.steady:
-                acted = self._acted = task.acting(k, q, v)
-            q, v = step(k, q, v, *acted)
+                loads = self._loads = task.loads_at(k, q, v)
+            try:
+                q, v = step(k, q, v, *loads)
+                q, v = (q, v) if loops is None else loops.closed_state(q, v)
+            except LoopsLostError as error:
+                raise self._lost(k, error) from None
             k += 1
             check.step(k, q, v)
             self._check_steps(k - 1, 1, q[None], v[None])
@@ -181,16 +214,16 @@ class _Run:
         account: dict[str, Any] = {} if supported is None else supported.account()
         return Trajectory(task.times(), q, v, **account)
 
-    def _check_steps(self, k: int, every: int, q: Array, v: Array) -> None:
+    def _check_steps(self, k: int, stride: int, q: Array, v: Array) -> None:
         """Checks the length of steps at states (rows, ..., n) after steps k + every, k + 2 every, .. of this part."""
-        self._stable.states(k, every, q)
-        if self._resolved is not None:
-            self._resolved.states(k, every, q, v)
+        self._stability.states(k, stride, q)
+        if self._resolution is not None:
+            self._resolution.states(k, stride, q, v)
 
     def _comparison(self, length: float) -> ResolutionCheck:
-        whole, halves, still = self._step(length, 1), self._step(length, 2), np.zeros(self.task.at.nv)
+        whole, halves, tau = self._step(length, 1), self._step(length, 2), np.zeros(self.task.configuration.nv)
         return ResolutionCheck(
-            self.task, length, lambda q, v: whole(0, q, v, still, None), lambda q, v: halves(0, q, v, still, None)
+            self.task, length, lambda q, v: whole(0, q, v, tau, None), lambda q, v: halves(0, q, v, tau, None)
         )
 
     def _step(self, length: float, parts: int) -> Callable[..., tuple[Array, Array]]:
@@ -202,52 +235,57 @@ class _Run:
         integrator, length = task.integrator, length / parts
         formula, duration = STEPS.get(integrator), np.array([length])
         if formula is None:
-            return (Sticking if task.substeps == 1 else ExtrapolatedSticking)(robot, task).step
+            if robot.closed_motion is not None:
+                return closed_sticking(robot, task).step
+            return (Sticking if task.substeps == 1 else ExtrapolatedSticking.of)(robot, task).step
         options: dict[str, Any] = {"gravity": task.gravity, "integrator": integrator}
-        has_kernel = task.method == "articulated" and (task.wrenches.none or integrator != "rk4")
+        has_kernel = task.method == "articulated" and (task.wrenches.is_none or integrator != "rk4")
+        has_kernel = has_kernel and robot.closed_motion is None
 
-        def step(k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+        def step(k: int, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> tuple[Array, Array]:
+            acceleration = lambda q, v: self._acceleration(q, v, tau, wrenches)
             for _ in range(parts):
                 if has_kernel:
-                    state = robot.step(q, v, tau, duration, wrenches=acting, **options)
+                    state = robot.step(q, v, tau, duration, wrenches=wrenches, **options)
                     q, v = state.q, state.v
                 else:
-                    q, v = formula(lambda q, v: self._acceleration(q, v, tau, acting), q, v, length, on=task.at)
+                    q, v = formula(acceleration, q, v, length, on=task.configuration)
             return q, v
 
         return step
 
-    def _several(self, records: _Records) -> Callable[[int, Array, Array], tuple[int, Array, Array] | None] | None:
+    def _steps_at_once(
+        self, records: _Records
+    ) -> Callable[[int, Array, Array], tuple[int, Array, Array] | None] | None:
         """Returns a function from a step and the state before it to a later step and the state before that one.
 
         The function sets the records on the way. It returns None if it could not compute the steps, or if the motion
         diverges in one of them, which is then found one by one. None instead of a function: each step is computed
         alone, because its loads depend on the state other than by a law, or because it takes long anyway.
         """
-        robot, task, checked = self.robot, self.task, self._stable.active or self._resolved is not None
-        most = min(
-            _MAX_STEPS if self.progress is None else _TELL_STEPS,
-            max(_MIN_STEPS, _MAX_NUMBERS // max(task.q.size, task.v.size, 1)),
-        )
+        robot, task, checks = self.robot, self.task, self._stability.active or self._resolution is not None
+        max_steps = _MAX_STEPS if self.progress is None else _TELL_STEPS
+        longest = min(max_steps, max(_MIN_STEPS, _MAX_NUMBERS // max(task.q.size, task.v.size, 1)))
         repeat = getattr(robot, "repeat_steps", None)
-        by_kernel = task.method == "articulated" and task.integrator in STEPS and task.wrenches.none
+        by_kernel = task.method == "articulated" and task.integrator in STEPS and task.wrenches.is_none
         law = task.efforts if isinstance(task.efforts, LawEfforts) else None
         # A law would be evaluated at each substep, and its efforts are held through the step.
         if repeat is None or not by_kernel or (task.by_function and (law is None or task.substeps > 1)):
             return None
 
-        def several(k: int, q: Array, v: Array) -> tuple[int, Array, Array] | None:
-            every, left = task.every, -k % task.every or task.every
+        def steps_at_once(k: int, q: Array, v: Array) -> tuple[int, Array, Array] | None:
+            stride, to_record = task.every, -k % task.every or task.every
             count = 1
-            if left == every <= most:
-                count, steps = min(most, task.last - k) // every, every
-                to = records.following(k, count)
+            if to_record == stride <= longest:
+                count, steps = min(longest, task.last - k) // stride, stride
+                targets = records.following(k, count)
             else:
-                steps = min(most, left)
-                to = [np.empty((1, *x.shape)) for x in (q, v)]
-            # Checks see states at least every `_SEEN` steps, also between records.
-            parts = next(n for n in range(1, steps + 1) if steps % n == 0 and (steps <= n * _SEEN or not checked))
-            seen = to if parts == 1 else [np.empty((count * parts, *x.shape)) for x in (q, v)]
+                steps = min(longest, to_record)
+                targets = [np.empty((1, *x.shape)) for x in (q, v)]
+            # Checks see states at least every `_MAX_UNCHECKED` steps, also between records.
+            possible = (n for n in range(1, steps + 1) if steps % n == 0)
+            parts = next(n for n in possible if not checks or steps <= n * _MAX_UNCHECKED)
+            states = targets if parts == 1 else [np.empty((count * parts, *x.shape)) for x in (q, v)]
             terms: list[Term] = []
             tau: Array | str
             if isinstance(task.efforts, LawEfforts):
@@ -256,22 +294,23 @@ class _Run:
             else:
                 tau = task.efforts.samples(k, 1 if task.steady else count * steps)
                 tau = tau if task.steady else np.repeat(tau, task.substeps, axis=0)
-            state, rows = {"q": q, "v": v}, dict(zip("qv", seen, strict=True))
+            state, rows = {"q": q, "v": v}, dict(zip("qv", states, strict=True))
             inner, length = steps // parts * task.substeps, task.dt / task.substeps
             if not repeat(task.integrator, state, rows, inner, length, task.gravity, tau, terms):
                 return None
-            self._check_steps(k, steps // parts, *seen)
-            for record, x in zip(to, seen, strict=True):
+            self._check_steps(k, steps // parts, *states)
+            for record, x in zip(targets, states, strict=True):
                 if record is not x:
                     record[...] = x[parts - 1 :: parts]
-            q, v = (x[-1] for x in to)
+            q, v = (x[-1] for x in targets)
+            # computed again one by one, so that the error names the step, as for a law that is a function
             if not (all_finite(q) and all_finite(v)):
                 return None
-            if steps < every:
+            if steps < stride:
                 records.add(k + steps, q, v)
             return k + count * steps, q, v
 
-        return several
+        return steps_at_once
 
     def implicit_midpoint(self) -> Trajectory:
         """Integrates (q, p) with fixed steps x' = x + dt f((x + x') / 2), solved by iteration to rounding."""
@@ -281,7 +320,7 @@ class _Run:
             return robot.velocity_from_momentum(q, p, method=task.method)
 
         # The scale of momenta: those of 1 rad/s or 1 m/s in all joints.
-        unit = float(np.abs(robot.momentum(task.at.neutral, robot.free)).max(initial=0.0))
+        unit = float(np.abs(robot.momentum(task.configuration.neutral, robot.free)).max(initial=0.0))
         q, v = task.q, task.v
         p = robot.momentum(q, v) if task.p is None else task.p
         records = _Records(task, q, p)
@@ -289,20 +328,21 @@ class _Run:
         for k in range(task.last):
             if k and task.by_function:
                 v = velocity(q, p)
-            tau, acting = self._acted = task.acting(k, q, v)
+            tau, wrenches = self._loads = task.loads_at(k, q, v)
 
-            def flow(q: Array, p: Array, tau: Array = tau, acting: list[Wrench] | None = acting) -> tuple[Array, Array]:
-                loads: dict[str, Any] = {"gravity": task.gravity, "wrenches": acting}
-                found = robot.hamiltonian_flow(q, p, tau, **loads, method=task.method)
-                return found.v, found.p_dot
+            def flow(
+                q: Array, p: Array, tau: Array = tau, wrenches: list[Wrench] | None = wrenches
+            ) -> tuple[Array, Array]:
+                loads: dict[str, Any] = {"gravity": task.gravity, "wrenches": wrenches}
+                flow_here = robot.hamiltonian_flow(q, p, tau, **loads, method=task.method)
+                return flow_here.v, flow_here.p_dot
 
-            found = midpoint_step(flow, task.at, q, p, task.dt, unit)
-            if found is None:
-                raise DivergedError(
-                    f"the iteration for the midpoint of step {task.first_step + k + 1} (t = {task.time(k):g} s) "
-                    f"does not converge; try a step shorter than dt = {task.dt:g} s"
-                )
-            q, p = found
+            midpoint = midpoint_step(flow, task.configuration, q, p, task.dt, unit)
+            if midpoint is None:
+                step = f"step {task.first_step + k + 1} (t = {task.time(k):g} s)"
+                text = f"the iteration for the midpoint of {step} does not converge"
+                raise DivergedError(f"{text}; try a step shorter than dt = {task.dt:g} s")
+            q, p = midpoint
             check.step(k + 1, q, p)
             records.add(k + 1, q, p)
         q_all, p_all = records.arrays
@@ -329,8 +369,13 @@ class _Run:
                     evaluations += 1
                     if self.progress is not None and not evaluations % _TELL_EVERY:
                         self.progress(k / task.last)
-            except StopIteration as done:
-                q, v = done.value
+            except StopIteration as end_of_step:
+                q, v = end_of_step.value
+            if self.robot.closed_motion is not None:
+                try:
+                    q, v = self.robot.closed_motion.closed_state(q, v)
+                except LoopsLostError as error:
+                    raise self._lost(k, error) from None
             records.add(k + 1, q, v)
             if self.progress is not None:
                 self.progress((k + 1) / task.last)

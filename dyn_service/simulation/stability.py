@@ -38,6 +38,7 @@ import numpy as np
 from dyn_service.api.queries import Array, Integrator, RobotQueries
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.simulation.divergence import DivergedError
+from dyn_service.simulation.integrators.stick_slip import passive_forces_of
 from dyn_service.simulation.task import Motion, Task
 
 Advance = Callable[[Array, Array], tuple[Array, Array]]
@@ -105,48 +106,65 @@ class Slopes:
     damping: Array
     stiffness: Array
 
-    def share(self, M: Array, dt: float, integrator: str) -> Array:
-        """Returns dt (s) over the longest stable step, (...), at mass matrices M (..., nv, nv)."""
+    def share(self, mobility: Array, dt: float, integrator: str) -> Array:
+        """Returns dt (s) over the longest stable step, (...), for the mobility (..., nv, nv) of `mobility_of`."""
         limits = LIMITS[integrator]
-        try:
-            inverse = np.asarray(np.linalg.inv(M), dtype=np.float64)
-        except np.linalg.LinAlgError:  # a massless branch, which the equation of motion reports
-            return np.zeros(M.shape[:-2])
         if limits.spring is None:
-            return _largest(inverse, (self.damping + dt / 2.0 * self.stiffness) * dt / limits.damping)
-        by_damping = _largest(inverse, self.damping * dt / limits.damping)
-        by_spring = np.sqrt(_largest(inverse, self.stiffness * (dt / limits.spring) ** 2))
+            return _largest(mobility, (self.damping + dt / 2.0 * self.stiffness) * dt / limits.damping)
+        by_damping = _largest(mobility, self.damping * dt / limits.damping)
+        by_spring = np.sqrt(_largest(mobility, self.stiffness * (dt / limits.spring) ** 2))
         return np.maximum(by_damping, by_spring / np.where(by_damping > DAMPED, WITH_DAMPING, 1.0))
 
 
 _SLOPES: WeakKeyDictionary[RobotQueries, tuple[Slopes, Array] | None] = WeakKeyDictionary()
 
 
+def mobility_of(robot: RobotQueries, q: Array, free: list[int] | None = None) -> Array:
+    """Returns the accelerations by efforts (..., n, n) at positions (..., nq): M^-1, or with closed loops the part of
+    it that keeps them closed. It is zero where a massless branch moves, which the equation of motion reports.
+
+    free: the entries of v that move freely; None: all.
+    """
+    if robot.closed_motion is not None:
+        return robot.closed_motion.mobility(q)
+    M = robot.mass_matrix(q)
+    M = M if free is None else M[..., free, :][..., :, free]
+    try:
+        return np.asarray(np.linalg.inv(M), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.zeros(M.shape)
+
+
 def slopes_of(robot: RobotQueries) -> tuple[Slopes, Array] | None:
-    """Returns D and K of a robot, and M (samples, ..., nv, nv) in the neutral and in random configurations; None if the
-    robot has neither damping nor friction nor springs.
+    """Returns D and K of a robot, and its mobility (samples, ..., nv, nv) in the neutral and in random configurations,
+    or in random closed ones; None if the robot has neither damping nor friction nor springs.
     """
     if robot not in _SLOPES:
         if not {"damping", "friction", "springs"} & {*robot.description.passive}:
             _SLOPES[robot] = None
             return None
         neutral, free = robot.configuration.neutral, robot.free
-        rest, pulled = robot.passive_forces(neutral, _SPEED * free), robot.configuration.integrate(neutral, free, 1.0)
-        stiffness = robot.passive_forces(pulled, 0.0 * free).springs - rest.springs
+        passive_forces = passive_forces_of(robot)
+        rest = passive_forces(neutral, _SPEED * free)
+        displaced = robot.configuration.integrate(neutral, free, 1.0)
+        # slopes at rest, where friction is steepest and from where an unstable motion moves away
+        stiffness = passive_forces(displaced, 0.0 * free).springs - rest.springs
         slopes = Slopes(*(np.maximum(x, 0.0) for x in ((rest.damping + rest.friction) / _SPEED, stiffness)))
-        q = np.stack([neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
-        lead = (1,) * (robot.mass_matrix(neutral).ndim - 2)
-        M = robot.mass_matrix(q.reshape(len(q), *lead, robot.nq))
-        _SLOPES[robot] = (slopes, M) if slopes.damping.any() or slopes.stiffness.any() else None
+        if robot.closed_motion is None:
+            q = np.stack([neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
+        else:
+            q = robot.closed_motion.samples
+        lead = (1,) * (robot.mass_matrix(q[0]).ndim - 2)
+        mobility = mobility_of(robot, q.reshape(len(q), *lead, robot.nq))
+        _SLOPES[robot] = (slopes, mobility) if slopes.damping.any() or slopes.stiffness.any() else None
     return _SLOPES[robot]
 
 
 def chosen(robot: RobotQueries, dt: float, max_substeps: int = MOST_SUBSTEPS) -> tuple[Integrator, int]:
     """Returns the default integrator for steps of dt (s), and in how many parts it makes each: rk4 in as many as are
     stable in sampled configurations, with a reserve; if these are more than `max_substeps`, stick_slip in one part.
-
-    It depends on robot and step alone, so that a motion in parts has the bits of a whole one.
     """
+    # By robot and step alone, so that a motion in parts has the bits of a whole one.
     numbers = slopes_of(robot)
     if numbers is None:
         return "rk4", 1
@@ -158,28 +176,23 @@ def chosen(robot: RobotQueries, dt: float, max_substeps: int = MOST_SUBSTEPS) ->
 class StabilityCheck:
     """Checks the steps of one motion.
 
-    robot: None if no passive forces act. substeps: parts of a step. free: the entries of v that move freely; None: all.
+    robot: None if no passive forces act. parts: of a step. free: the entries of v that move freely; None: all.
     """
 
     def __init__(
-        self,
-        robot: RobotQueries | None,
-        task: Motion,
-        integrator: str,
-        substeps: int = 1,
-        free: list[int] | None = None,
+        self, robot: RobotQueries | None, task: Motion, integrator: str, parts: int = 1, free: list[int] | None = None
     ) -> None:
         numbers = slopes_of(robot) if robot is not None and integrator in LIMITS else None
         self.active = numbers is not None
         self._robot, self._task, self._integrator, self._free = robot, task, integrator, free
-        self._dt = task.dt / substeps
+        self._dt = task.dt / parts
         if numbers is not None:
             slopes = numbers[0]
             self._slopes = slopes if free is None else Slopes(slopes.damping[..., free], slopes.stiffness[..., free])
         self._q: Array | None = None
-        self._moved = 0.0
+        self._path_length = 0.0
 
-    def states(self, k: int, every: int, rows: Array) -> None:
+    def states(self, k: int, stride: int, rows: Array) -> None:
         """Checks positions (rows, ..., nq) of all joints after steps k + every, k + 2 every, .. of this part.
 
         Raises:
@@ -188,35 +201,37 @@ class StabilityCheck:
         if not self.active or not rows.size:
             return
         if self._q is None:
-            checked = [0]
+            to_check = [0]
         else:
             changes = np.abs(np.diff(np.concatenate([self._q[None], rows]), axis=0)).reshape(len(rows), -1).max(axis=-1)
-            way = (self._moved + np.cumsum(changes)) / SPACING
-            ends = k + every * len(rows) >= self._task.last
-            passed = np.floor(way) > np.floor(np.append(self._moved / SPACING, way[:-1]))
-            passed[-1] |= ends
-            checked = np.flatnonzero(passed).tolist()
-            self._moved = float(way[-1] * SPACING)
+            path_length = (self._path_length + np.cumsum(changes)) / SPACING
+            is_last = k + stride * len(rows) >= self._task.last
+            is_due = np.floor(path_length) > np.floor(np.append(self._path_length / SPACING, path_length[:-1]))
+            is_due[-1] |= is_last
+            to_check = np.flatnonzero(is_due).tolist()
+            self._path_length = float(path_length[-1] * SPACING)
         self._q = rows[-1]
-        checked = [row for row in checked if np.isfinite(rows[row]).all()]  # divergence is reported as such
+        # A state that is not finite is reported as a divergence, not as a step that is too long.
+        to_check = [row for row in to_check if np.isfinite(rows[row]).all()]
         size = max(_NUMBERS // (rows[0].size * rows.shape[-1]), 1)
-        for first in range(0, len(checked), size):
-            batch = checked[first : first + size]
-            self._check([k + every * (row + 1) for row in batch], rows[batch])
+        for first in range(0, len(to_check), size):
+            batch = to_check[first : first + size]
+            self._check([k + stride * (row + 1) for row in batch], rows[batch])
 
     def _check(self, steps: list[int], rows: Array) -> None:
         assert self._robot is not None
-        task, M = self._task, self._robot.mass_matrix(rows)
-        M = M if self._free is None else M[..., self._free, :][..., :, self._free]
-        shares = self._slopes.share(M, self._dt, self._integrator)
+        task, mobility = self._task, mobility_of(self._robot, rows, self._free)
+        shares = self._slopes.share(mobility, self._dt, self._integrator)
         unstable_rows = np.flatnonzero(~(shares <= 1.0).reshape(len(rows), -1).all(axis=-1))
         if not unstable_rows.size:
             return
-        k, M, share = (x[unstable_rows[0]] for x in (steps, M, shares))
+        k, mobility, share = (x[unstable_rows[0]] for x in (steps, mobility, shares))
         joints = self._robot.configuration.velocity_joints
         names = joints if self._free is None else [joints[entry] for entry in self._free]
         place = f" in step {task.first_step + k + 1} (t = {task.time(k):g} s)"
-        raise _refusal(names, self._slopes, M, share, self._integrator, self._dt, place, sticks=self._free is None)
+        raise _refusal(
+            names, self._slopes, mobility, share, self._integrator, self._dt, place, sticks=self._free is None
+        )
 
 
 class ResolutionCheck:
@@ -227,11 +242,11 @@ class ResolutionCheck:
 
     def __init__(self, task: Task, length: float, step: Advance, halves: Advance) -> None:
         self._task, self._length, self._step, self._halves = task, length, step, halves
-        self._spacing = int(np.clip(task.q.size // max(task.at.nq, 1), *_APART))
+        self._spacing = int(np.clip(task.q.size // max(task.configuration.nq, 1), *_APART))
         self._span = -1
-        self._kept: list[tuple[Any, Array, Array]] = []
+        self._pending: list[tuple[Any, Array, Array]] = []
 
-    def states(self, k: int, every: int, q: Array, v: Array) -> None:
+    def states(self, k: int, stride: int, q: Array, v: Array) -> None:
         """Checks states (rows, ..., n) after steps k + every, k + 2 every, .. of this part, together with later ones.
 
         Raises:
@@ -239,31 +254,32 @@ class ResolutionCheck:
         """
         ways = self._length * np.abs(v).sum(axis=-1).reshape(len(v), -1).max(axis=-1, initial=0.0)
         rows = np.flatnonzero(ways > FAST)
-        steps = k + every * (rows + 1)
+        steps = k + stride * (rows + 1)
         spans, first = np.unique(steps // self._spacing, return_index=True)
         rows = rows[first[spans > self._span]]
         if rows.size:
             self._span = spans[-1]
-            self._kept.append((k + every * (rows + 1), q[rows], v[rows]))
-        ends = k + every * len(q) >= self._task.last
-        if self._kept and (ends or sum(len(x) for x, _, _ in self._kept) >= _APART[1]):
-            steps, *state = map(np.concatenate, zip(*self._kept, strict=True))
-            self._kept.clear()
+            self._pending.append((k + stride * (rows + 1), q[rows], v[rows]))
+        is_last = k + stride * len(q) >= self._task.last
+        if self._pending and (is_last or sum(len(x) for x, _, _ in self._pending) >= _APART[1]):
+            steps, *state = map(np.concatenate, zip(*self._pending, strict=True))
+            self._pending.clear()
             self._check(steps, *state)
 
     def _check(self, steps: Any, q: Array, v: Array) -> None:
-        at, (whole, _), (halved, _) = self._task.at, self._step(q, v), self._halves(q, v)
-        change = np.abs(at.difference(whole, halved))
-        beyond = np.argwhere((change > RESOLVED).any(axis=-1))
-        if not beyond.size:
+        configuration, (q_whole, _), (q_halves, _) = self._task.configuration, self._step(q, v), self._halves(q, v)
+        change = np.abs(configuration.difference(q_whole, q_halves))
+        too_large = np.argwhere((change > RESOLVED).any(axis=-1))
+        if not too_large.size:
             return
-        row = tuple(beyond[0])
+        row = tuple(too_large[0])
         entry = int(np.argmax(change[row]))
-        longest = 0.9 * self._length * (RESOLVED / change[row][entry]) ** 0.2  # the error of a step of rk4 has order 5
+        # The error of a step of rk4 has order 5.
+        longest = 0.9 * self._length * (RESOLVED / change[row][entry]) ** 0.2
         raise DivergedError(
             f"steps of {self._length:g} s of rk4 are too long for the motion in step "
             f"{self._task.first_step + steps[row[0]] + 1} (t = {self._task.time(steps[row[0]]):g} s): half of the step "
-            f"changes joint '{at.velocity_joints[entry]}', at {v[row][entry]:.3g} rad/s | m/s, by "
+            f"changes joint '{configuration.velocity_joints[entry]}', at {v[row][entry]:.3g} rad/s | m/s, by "
             f"{change[row][entry]:.1e} rad | m, allowed {RESOLVED:g}; use integrator='adaptive', or steps of at most "
             f"{longest:.2g} s"
         )
@@ -283,24 +299,24 @@ def check_step(robot: RobotQueries, dt: float, integrator: str) -> None:
 def _refusal(
     names: Sequence[str],
     slopes: Slopes,
-    M: Array,
+    mobility: Array,
     share: Array,
     integrator: str,
-    dt: float,
+    h: float,
     place: str,
     *,
     sticks: bool,
 ) -> FailedPreconditionError:
-    """Returns the error for the worst of mass matrices (..., nv, nv). sticks: whether `stick_slip` is a remedy."""
-    worst = np.unravel_index(int(np.argmax(share)), share.shape)
-    ease = np.diagonal(np.linalg.inv(M[worst]))
-    damping, stiffness = (np.broadcast_to(x, M.shape[:-1])[worst] for x in (slopes.damping, slopes.stiffness))
-    rates = np.stack([damping * ease, np.sqrt(stiffness * np.abs(ease))])
+    """Returns the error for the worst of mobilities (..., nv, nv). sticks: whether `stick_slip` is a remedy."""
+    worst, shape = np.unravel_index(int(np.argmax(share)), share.shape), mobility.shape[:-1]
+    mobility = np.diagonal(mobility[worst], axis1=-2, axis2=-1)
+    damping, stiffness = (np.broadcast_to(x, shape)[worst] for x in (slopes.damping, slopes.stiffness))
+    rates = np.stack([damping * mobility, np.sqrt(stiffness * np.abs(mobility))])
     kind, entry = np.unravel_index(int(np.argmax(rates)), rates.shape)
     remedy = "use integrator='stick_slip', or steps" if sticks else "use steps"
-    joint, cause, longest = names[int(entry)], ("damping and friction", "spring")[kind], 0.99 * dt / float(share[worst])
+    joint, cause, longest = names[int(entry)], ("damping and friction", "spring")[kind], 0.99 * h / float(share[worst])
     return FailedPreconditionError(
-        f"steps of {dt:g} s of {integrator} are unstable{place}: joint '{joint}' is too light for its {cause}; "
+        f"steps of {h:g} s of {integrator} are unstable{place}: joint '{joint}' is too light for its {cause}; "
         f"{remedy} of at most {longest:.2g} s, or add the inertia of its motor (armature)"
     )
 

@@ -7,7 +7,7 @@ first step, and times are those of the whole motion. No engine is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from numbers import Integral, Real
@@ -57,12 +57,10 @@ class Grid:
         if t0 is None:
             raise InvalidArgumentError(f"t0 must be a finite time in s, found {self.t0!r}", path="t0")
         self.dt, self.t0 = dt, t0
-        for name, least in (("steps", 1), ("every", 1), ("first_step", 0)):
+        for name, minimum in (("steps", 1), ("every", 1), ("first_step", 0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-                raise InvalidArgumentError(
-                    f"{name} must be a whole number, at least {least}, found {value!r}", path=name
-                )
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+                raise InvalidArgumentError(f"{name} must be a whole number >= {minimum}, found {value!r}", path=name)
             setattr(self, name, int(value))
 
     @property
@@ -84,11 +82,11 @@ class Grid:
 class Motion(Grid):
     """A grid of times, an initial state, broadcast to all leading axes, and the loads.
 
-    at: the joints that are integrated. q: (..., nq). v: (..., nv). efforts, wrenches: given as the arguments of
+    configuration: the joints that are integrated. q: (..., nq). v: (..., nv). efforts, wrenches: as the arguments of
     `HeldEfforts` and `Loads`. gravity: (..., 3) or None.
     """
 
-    at: Configuration
+    configuration: Configuration
     q: Array
     v: Array
     efforts: HeldEfforts
@@ -105,24 +103,24 @@ class Motion(Grid):
         """Whether the loads are the same in all steps."""
         return self.efforts.constant and self.wrenches.constant
 
-    def acting(self, k: int, q: Array, v: Array, t: float | None = None) -> Acting:
+    def loads_at(self, k: int, q: Array, v: Array, t: float | None = None) -> Acting:
         """Returns the loads of step k of this part at a state, at t, s, by default the start of the step.
 
         Raises:
             InvalidArgumentError: A function's value has the wrong shape.
             FailedPreconditionError: A function's value is not finite; names the step and the joint or wrench.
         """
-        at = (k, self.first_step + k + 1, self.time(k) if t is None else t, q, v)
-        return self.efforts.at(*at), self.wrenches.at(*at)
+        moment = (k, self.first_step + k + 1, self.time(k) if t is None else t, q, v)
+        return self.efforts.at(*moment), self.wrenches.at(*moment)
 
-    def _spread(self, states: Mapping[str, Array], before: dict[str, Lead], later: dict[str, Lead]) -> list[Array]:
+    def _broadcast(self, states: Mapping[str, Array], first: dict[str, Lead], rest: dict[str, Lead]) -> list[Array]:
         """Broadcasts the states, q and v first, to all leading axes. Functions of the loads get states with the axes of
-        the states and of `before`.
+        the states and of `first`.
         """
-        leads = {name: x.shape[:-1] for name, x in states.items()} | before
+        leads = {name: x.shape[:-1] for name, x in states.items()} | first
         q, v, *_ = (np.broadcast_to(x, (*broadcast(leads), x.shape[-1])) for x in states.values())
         start = (self.first_step + 1, self.time(0), q, v)
-        leads = leads | self.efforts.begin(*start) | self.wrenches.begin(*start) | later
+        leads = leads | self.efforts.begin(*start) | self.wrenches.begin(*start) | rest
         self.efforts.lead = self.wrenches.lead = lead = broadcast(leads)
         return [np.broadcast_to(x, (*lead, x.shape[-1])) for x in states.values()]
 
@@ -132,7 +130,8 @@ class Task(Motion):
     """The arguments of `RobotQueries.simulate`, checked.
 
     substeps: parts of a step, of the integrator that `auto` becomes. p: (..., nv), the initial momenta, or None.
-    contacts: given as for `contact_points.listed`.
+    contacts: given as for `contact_points.listed`. closed_loops: whether the robot has any, of tasks that are divided.
+    closed_state: closes these loops before functions are called between two times of the grid.
 
     Raises:
         InvalidArgumentError: An argument has the wrong type, shape or value; `path` names it.
@@ -149,16 +148,16 @@ class Task(Motion):
     velocity_limits: bool = False
     stop_time: float = 0.0
     stop_damping: float = STOP_DAMPING
+    closed_loops: bool = False
+    closed_state: Callable[[Array, Array], tuple[Array, Array]] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("integrator", get_args(Integrator)), ("method", get_args(Method))):
+        for name, choices in (("integrator", get_args(Integrator)), ("method", get_args(Method))):
             value = getattr(self, name)
-            if value not in known:
-                near = did_you_mean(value, known)
-                raise InvalidArgumentError(
-                    f"{name} must be one of {', '.join(known)}, found {value!r}{near}", path=name
-                )
+            if value not in choices:
+                values = f"{', '.join(choices)}, found {value!r}{did_you_mean(value, choices)}"
+                raise InvalidArgumentError(f"{name} must be one of {values}", path=name)
         if self.p is not None and self.integrator != "implicit_midpoint":
             raise InvalidArgumentError(f"p0 needs the integrator implicit_midpoint, found {self.integrator}", path="p0")
         for name in LIMITS:
@@ -167,29 +166,26 @@ class Task(Motion):
         self.contacts = listed_contacts(self.contacts)
         for name in (*LIMITS, "contacts"):
             if getattr(self, name) and self.integrator not in SUPPORTED:
-                raise InvalidArgumentError(
-                    f"{name} needs one of the integrators {', '.join(SUPPORTED)}, found {self.integrator}", path=name
-                )
+                text = f"needs one of the integrators {', '.join(SUPPORTED)}, found {self.integrator}"
+                raise InvalidArgumentError(f"{name} {text}", path=name)
         for name in ("stop_time", "stop_damping"):
             array = numbers(value := getattr(self, name))
             if array is None or array.ndim or not 0.0 <= float(array) < np.inf:
                 raise InvalidArgumentError(f"{name} must be a number, at least 0, found {found(value)}", path=name)
             setattr(self, name, float(array))
-        lengths = {"q0": (self.q, self.at.nq), "v0": (self.v, self.at.nv)}
+        lengths = {"q0": (self.q, self.configuration.nq), "v0": (self.v, self.configuration.nv)}
         if self.p is not None:
-            lengths["p0"] = (self.p, self.at.nv)
+            lengths["p0"] = (self.p, self.configuration.nv)
         states = {name: finite(name, vectors(name, value, length)) for name, (value, length) in lengths.items()}
         g = None if self.gravity is None else finite("gravity", vectors("gravity", self.gravity, 3))
-        given: Any = self
-        law = isinstance(given.efforts, SimulationLaw)
-        self.efforts = (
-            LawEfforts(self.at, given.efforts, self.steps)
-            if law
-            else HeldEfforts(self.at.velocity_joints, given.efforts, self.steps)
-        )
-        self.wrenches, self.gravity = Loads(given.wrenches, self.steps), g
-        later = {} if g is None or g.ndim == 1 else {"gravity": g.shape[:-1]}
-        self.q, self.v, *p = self._spread(states, {}, later)
+        arguments: Any = self
+        if isinstance(arguments.efforts, SimulationLaw):
+            self.efforts = LawEfforts(self.configuration, arguments.efforts, self.steps)
+        else:
+            self.efforts = HeldEfforts(self.configuration.velocity_joints, arguments.efforts, self.steps)
+        self.wrenches, self.gravity = Loads(arguments.wrenches, self.steps), g
+        more_leads = {} if g is None or g.ndim == 1 else {"gravity": g.shape[:-1]}
+        self.q, self.v, *p = self._broadcast(states, {}, more_leads)
         self.p = p[0] if p else None
 
     @property
@@ -198,9 +194,9 @@ class Task(Motion):
         return any(getattr(self, name) for name in (*LIMITS, "contacts"))
 
 
-def checked(at: Configuration, q0: Any, v0: Any, tau: Any, *, p0: Any = None, **arguments: Any) -> Task:
+def checked(configuration: Configuration, q0: Any, v0: Any, tau: Any, *, p0: Any = None, **arguments: Any) -> Task:
     """Returns the checked arguments of `simulate`; errors as `Task`."""
-    return Task(at=at, q=q0, v=v0, efforts=tau, p=p0, **arguments)
+    return Task(configuration=configuration, q=q0, v=v0, efforts=tau, p=p0, **arguments)
 
 
 def _number(value: Any) -> float | None:

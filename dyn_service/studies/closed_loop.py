@@ -60,22 +60,20 @@ class ClosedLoop:
         values = dict(options)
         name = values.pop("law", "")
         check_names("options.law", "law", [name], LAWS)
-        own = [each for each in fields(LAWS[name]) if each.name != "model"]
-        known = (*HOW, "tolerance", *(each.name for each in own))
-        check_names("options", f"option of closed_loop with the law {name} called", values, known)
-        for each in ("dt", "steps", *(each.name for each in own if each.default is MISSING)):
-            if each not in values:
-                raise wrong(f"options.{each}", f"is missing: closed_loop with the law {name} needs it")
-        self.how: dict[str, Any] = {each: values.pop(each) for each in HOW if each in values}
+        law_fields = [option for option in fields(LAWS[name]) if option.name != "model"]
+        option_names = (*HOW, "tolerance", *(option.name for option in law_fields))
+        check_names("options", f"option of closed_loop with the law {name} called", values, option_names)
+        for option in ("dt", "steps", *(option.name for option in law_fields if option.default is MISSING)):
+            if option not in values:
+                raise wrong(f"options.{option}", f"is missing: closed_loop with the law {name} needs it")
+        self.how: dict[str, Any] = {option: values.pop(option) for option in HOW if option in values}
         self.tolerance = float(values.pop("tolerance", 0.01))
         if values.get("limit") == "limits":
             values["limit"] = robot.limits.efforts
         try:
             self.how |= {"dt": float(self.how["dt"]), "steps": int(self.how["steps"])}
-            self.law = LAWS[name](
-                model=robot,
-                **{key: np.asarray(x, dtype=float) if key != "compensation" else x for key, x in values.items()},
-            )
+            numbers = {key: np.asarray(x, dtype=float) for key, x in values.items() if key != "compensation"}
+            self.law = LAWS[name](**{"model": robot, **values, **numbers})
         except (TypeError, ValueError) as fault:
             raise wrong("options", f"closed_loop needs dt, steps and the numbers of the law: {fault}") from None
         steps = self.how["steps"]
@@ -105,11 +103,11 @@ class ClosedLoop:
             return x if x.ndim == axes else np.broadcast_to(x, (*lead, *core)).reshape(count, *core)
 
         robots = None if overlay is None else mapped(overlay, flat)
-        most = max(1, _MOST_RECORDS // (self.how["steps"] // self.how["every"] + 1))
+        batch_size = max(1, _MOST_RECORDS // (self.how["steps"] // self.how["every"] + 1))
         parts = [np.zeros((0, len(OUTPUTS)))]
-        for begin in range(0, count, most):
-            some = slice(begin, begin + most)
-            parts += self._rollouts(q[some], v[some], None if robots is None else mapped(robots, _rows(some)))
+        for begin in range(0, count, batch_size):
+            batch = slice(begin, begin + batch_size)
+            parts += self._rollouts(q[batch], v[batch], None if robots is None else mapped(robots, _rows(batch)))
         rows = np.concatenate(parts)
         return {name: rows[:, k].reshape(lead) for k, name in enumerate(OUTPUTS)}
 
@@ -117,7 +115,8 @@ class ClosedLoop:
         """Returns the outputs (states, outputs) in parts; those of a batch that fails half by half."""
         try:
             motion = self.robot.simulate(q, v, self.law, overlay=overlay, **self.how)
-        except DivergedError:  # others concern the robot or the options
+        # Other errors concern the robot or the options, and end the study.
+        except DivergedError:
             if len(q) == 1:
                 return [np.full((1, len(OUTPUTS)), np.nan)]
             middle = len(q) // 2
@@ -127,7 +126,8 @@ class ClosedLoop:
                 for part in self._rollouts(q[half], v[half], None if overlay is None else mapped(overlay, _rows(half)))
             ]
         goal = np.asarray(self.law.q_ref)
-        if goal.ndim > 1:  # the set point of each record; the last one is held
+        # The set point at each record, of which the law holds the last one.
+        if goal.ndim > 1:
             steps = np.arange(motion.q.shape[-2]) * self.how["every"]
             goal = goal[..., np.minimum(steps, goal.shape[-2] - 1), :]
         error = np.abs(self.robot.configuration.error(motion.q, goal)).max(axis=-1)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from dyn_service.api.arrays import found
 from dyn_service.api.queries import Wrench
 from dyn_service.errors import DynError, InvalidArgumentError
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import did_you_mean, listing
 from dyn_service.support.validation import MismatchError, convert, dotted
 
 T = TypeVar("T")
@@ -26,14 +26,14 @@ def wrong(path: str, text: str, kind: type[DynError] = InvalidArgumentError) -> 
 
 
 def check_names(
-    path: str, what: str, names: Iterable[str], known: Iterable[Any], kind: type[DynError] = InvalidArgumentError
+    path: str, role: str, names: Iterable[str], known_names: Iterable[Any], kind: type[DynError] = InvalidArgumentError
 ) -> None:
     """Raises the error for the first name that does not exist, with those that do."""
-    every = [str(each) for each in known]
+    choices = [str(entry) for entry in known_names]
     for name in names:
-        if name not in every:
-            listed = ", ".join(every[:_NAMES]) + (f" and {len(every) - _NAMES} more" if len(every) > _NAMES else "")
-            raise wrong(path, f"no {what} '{name}', only {listed or 'none'}{did_you_mean(name, every)}", kind)
+        if name not in choices:
+            names_text = listing(choices, _NAMES) or "none"
+            raise wrong(path, f"no {role} '{name}', only {names_text}{did_you_mean(name, choices)}", kind)
 
 
 @contextmanager
@@ -42,9 +42,9 @@ def within(path: str) -> Iterator[None]:
     try:
         yield
     except DynError as error:
-        own = error.path is not None and error.message.startswith(f"{error.path}: ")
-        error.message = f"{path}.{error.message}" if own else f"{path}: {error.message}"
-        error.path = f"{path}.{error.path}" if own else path
+        has_path = error.path is not None and error.message.startswith(f"{error.path}: ")
+        error.message = f"{path}.{error.message}" if has_path else f"{path}: {error.message}"
+        error.path = f"{path}.{error.path}" if has_path else path
         raise
 
 
@@ -54,7 +54,8 @@ def part_of(values: Any, kind: type[T], path: str = "") -> T:
         return convert(values, kind)
     except MismatchError as error:
         text, value, form = str(error), values, _FORMS.get(str(error.place[-1] if error.place else ""))
-        with suppress(TypeError, LookupError):  # a key is missing
+        # A key may be missing on the way to the value.
+        with suppress(TypeError, LookupError):
             for step in error.place:
                 value = value[step]
         if isinstance(value, str):
@@ -67,10 +68,10 @@ def part_of(values: Any, kind: type[T], path: str = "") -> T:
 def wrenches_of(options: Mapping[str, Any]) -> list[Wrench] | None:
     """Returns the external wrenches in the options of a query, where they may be maps of their fields."""
     wrenches = []
-    for k, each in enumerate(options.get("wrenches") or ()):
+    for k, wrench in enumerate(options.get("wrenches") or ()):
         try:
-            wrenches.append(each if isinstance(each, Wrench) else Wrench(**each))
+            wrenches.append(wrench if isinstance(wrench, Wrench) else Wrench(**wrench))
         except TypeError:
             form = "a map of link, force, torque, point and frame"
-            raise wrong(f"options.wrenches[{k}]", f"must be {form}, found {found(each)}") from None
+            raise wrong(f"options.wrenches[{k}]", f"must be {form}, found {found(wrench)}") from None
     return wrenches or None

@@ -71,11 +71,11 @@ class Vary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     @property
     def kind(self) -> str:
         """The field that is given."""
-        given = [name for name in self.__struct_fields__[:6] if getattr(self, name) is not None]
-        if len(given) != 1:
+        fields = [name for name in self.__struct_fields__[:6] if getattr(self, name) is not None]
+        if len(fields) != 1:
             names = ", ".join(self.__struct_fields__[:6])
-            raise InvalidArgumentError(f"needs exactly one of {names}, found {' and '.join(given) or 'none'}")
-        return given[0]
+            raise InvalidArgumentError(f"needs exactly one of {names}, found {' and '.join(fields) or 'none'}")
+        return fields[0]
 
 
 class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -86,12 +86,12 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
-def extent(shape: Sequence[int], most: int) -> tuple[int, ...]:
-    """Returns the shape of a block of at most `most` states: as many as possible along the last dimensions."""
+def extent(shape: Sequence[int], max_states: int) -> tuple[int, ...]:
+    """Returns the shape of a block of at most `max_states` states: as many as possible along the last dimensions."""
     sizes: list[int] = []
     for size in reversed(shape):
-        sizes.append(max(1, min(size, most)))
-        most //= sizes[-1]
+        sizes.append(max(1, min(size, max_states)))
+        max_states //= sizes[-1]
     return tuple(reversed(sizes))
 
 
@@ -99,11 +99,8 @@ def blocks(shape: Sequence[int], block: Sequence[int], first: int = 0, last: int
     """Yields the slices of blocks number `first` to `last` of an array, in C order."""
     grid = [-(-size // step) for size, step in zip(shape, block, strict=True)]
     for number in range(first, math.prod(grid) if last is None else last):
-        parts, rest = [], number
-        for size, step, count in zip(reversed(shape), reversed(block), reversed(grid), strict=True):
-            rest, place = divmod(rest, count)
-            parts.append(slice(place * step, min((place + 1) * step, size)))
-        yield tuple(reversed(parts))
+        place = zip(np.unravel_index(number, grid), shape, block, strict=True)
+        yield tuple(slice(int(k) * step, min((int(k) + 1) * step, size)) for k, size, step in place)
 
 
 class Sampler:
@@ -114,8 +111,8 @@ class Sampler:
         if samples.sampler == "sobol" and samples.count > 1 << _BITS:
             raise wrong("count", f"sobol has at most 2^{_BITS} samples, found {samples.count}: use random for more")
         if samples.sampler == "latin_hypercube" and samples.count * width > MAX_LATIN:
-            most = MAX_LATIN // width
-            raise wrong("count", f"latin_hypercube has at most {most} here, found {samples.count}: use sobol for more")
+            text = f"latin_hypercube has at most {MAX_LATIN // width} here, found {samples.count}: use sobol for more"
+            raise wrong("count", text)
 
     @cached_property
     def _sobol(self) -> tuple[Any, Any, Any]:
@@ -143,23 +140,22 @@ class Sampler:
 
     def entries(self, columns: slice, scale: Any = 1.0, low: Any = 0.0) -> Callable[[int, int], Array]:
         """Returns a function (first, last) -> these entries of the points of this range, times `scale` plus `low`."""
-        kinds = {"sobol": self._tiles, "latin_hypercube": self._stored, "random": self._random}
+        kinds = {"sobol": self._tiles, "latin_hypercube": self._latin_tile, "random": self._random}
         tile = kinds[self.samples.sampler](columns, scale, low)
 
         def points(first: int, last: int) -> Array:
-            parts = [
-                tile(k, slice(max(first - k * TILE, 0), min(last - k * TILE, TILE)))
-                for k in range(first // TILE, -(-last // TILE))
-            ]
+            numbers = range(first // TILE, -(-last // TILE))
+            parts = [tile(k, slice(max(first - k * TILE, 0), min(last - k * TILE, TILE))) for k in numbers]
             return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
         return points
 
-    def _stored(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
+    def _latin_tile(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
         return lambda number, part: self._latin[number * TILE :][part, columns] * scale + low
 
     def _random(self, columns: slice, scale: Any, low: Any) -> Callable[[int, slice], Array]:
         def tile(number: int, part: slice) -> Array:
+            # A generator for each tile: the numbers of a state depend on its index, not on those drawn with it.
             key, place = [self.samples.seed, number], [0, 0, 0, columns.start]
             rng = np.random.Generator(np.random.Philox(key=key, counter=place))
             numbers: Array = rng.random((TILE, columns.stop - columns.start))[part]
@@ -236,36 +232,38 @@ class Quantity:
             self.table = np.linspace(first, last, count)
         else:
             name = "constant" if kind == "constant" else "values"
-            self.table = _numbers(f"{path}.{kind}", getattr(vary, name), core, each=name == "values")
+            self.table = _numbers(f"{path}.{kind}", getattr(vary, name), core, is_list=name == "values")
         self.size = None if self.dim is None or self.table is None else len(self.table)
         if self.bounds:
-            given = np.stack(self.bounds[: 1 if kind == "normal" else 2])
+            values = np.stack(self.bounds[: 1 if kind == "normal" else 2])
         else:
-            given = self.table if self.dim else self.table[None]
-        self.check(given if self.nominal is None else given * self.nominal)
+            values = self.table if self.dim else self.table[None]
+        self.check(values if self.nominal is None else values * self.nominal)
 
     def _bounds(self, path: str) -> tuple[Array, Array]:
         """Returns lower and upper bounds, or means and deviations."""
-        vary, at = self.vary, self.robot.configuration
-        given = _limits(self.robot, self.target) if vary.uniform == "limits" else vary.uniform or vary.normal or ()
-        first, second = (np.array(_numbers(path, x, self.shape)) for x in given)
+        vary, configuration = self.vary, self.robot.configuration
+        pair = _limits(self.robot, self.target) if vary.uniform == "limits" else vary.uniform or vary.normal or ()
+        first, second = (np.array(_numbers(path, x, self.shape)) for x in pair)
         if vary.uniform is not None and self.target == "q":
-            for joint, part in zip(at.joints, at.q_slices, strict=True):
+            for joint, part in zip(configuration.joints, configuration.q_slices, strict=True):
                 inner = joint.quaternion
-                if inner.stop:  # all rotations are as likely
+                # Uniform now and normal later, on the sphere, so that all rotations are as likely.
+                if inner.stop:
                     self.quaternions.append(slice(part.start + inner.start, part.start + inner.stop))
                     first[self.quaternions[-1]], second[self.quaternions[-1]] = 0.0, 1.0
         form, lowest = ("the first at most the second", first) if vary.uniform else ("the second at least 0", 0 * first)
         for k in np.flatnonzero(~(np.isfinite(first) & np.isfinite(second) & (lowest <= second))):
-            names = at.position_names if self.input.startswith("q") else at.velocity_names
-            where = f" for '{names[k]}'" if self.input and self.shape else ""
-            text = f"must be finite, {form}, found {first.ravel()[k]:g} and {second.ravel()[k]:g}{where}"
+            names = configuration.position_names if self.input.startswith("q") else configuration.velocity_names
+            entry_text = f" for '{names[k]}'" if self.input and self.shape else ""
+            text = f"must be finite, {form}, found {first.ravel()[k]:g} and {second.ravel()[k]:g}{entry_text}"
             raise wrong(path, f"{text}: write two numbers, or two lists")
         return first, second
 
     def check(self, values: Any, first: int | None = None) -> None:
         """Raises the error for the first of values (n, *shape) that no robot has. first: index of the first value."""
-        if self.input:  # states that fail are counted
+        # Of states, those that fail are counted; a number that no robot has ends the study.
+        if self.input:
             return
 
         def refusal(values: Any) -> DynError | None:
@@ -278,6 +276,7 @@ class Quantity:
         # The values that a robot may have are an interval: the smallest and the largest suffice.
         if refusal(values if self.shape else np.array([values.min(), values.max()])) is None:
             return
+        # By bisection, since each refusal makes robots, and there may be millions of values.
         k = bisect_left(range(len(values)), True, key=lambda k: refusal(values[: k + 1]) is not None)
         if (error := refusal(values[k].tolist())) is not None:
             path, text = f"vary.{self.target}.{self.kind}", error.message.removeprefix(error.path or "").lstrip(": ")
@@ -296,7 +295,7 @@ class Quantity:
         self.slow = self.vary.normal is not None or sampler.samples.sampler != "sobol" or bool(self.quaternions)
         self.points = None if self.slow or self.nominal is not None else sampler.compiled(columns, *affine)
 
-    def at(self, first: int, last: int) -> Any:
+    def values_at(self, first: int, last: int) -> Any:
         """Returns the values number `first` to `last` along its dimension, (n, *shape); of a constant, (*shape)."""
         if self.draw is None:
             values = self.table if self.dim is None else self.table[first:last]
@@ -321,33 +320,33 @@ class Plan:
         self, robot: Robot, vary: Mapping[str, Vary], samples: Mapping[str, Samples], keep: Sequence[str]
     ) -> None:
         self.robot = robot
-        self.quantities = [Quantity(robot, target, each) for target, each in sorted(vary.items())]
+        self.quantities = [Quantity(robot, target, variation) for target, variation in sorted(vary.items())]
         sizes: dict[str, int] = {}
-        for of in self.quantities:
-            if of.dim is None or (of.bounds is None and of.size is None):
+        for quantity in self.quantities:
+            if quantity.dim is None or (quantity.bounds is None and quantity.size is None):
                 continue
-            if of.bounds is not None and of.dim not in samples:
-                hint = f"vary.{of.target} is sampled along it, write samples: {{{of.dim}: {{count: 1000}}}}"
-                raise wrong(f"samples.{of.dim}", f"is missing: {hint}")
-            size = samples[of.dim].count if of.dim in samples else of.size or 0
-            if of.size is not None and of.size != (others := sizes.get(of.dim, size)):
-                text = f"has {of.size} values along '{of.dim}', others have {others}: give as many, or another `dim`"
-                raise wrong(f"vary.{of.target}", text)
-            sizes[of.dim] = size
+            if quantity.bounds is not None and quantity.dim not in samples:
+                hint = f"vary.{quantity.target} is sampled along it, write samples: {{{quantity.dim}: {{count: 1000}}}}"
+                raise wrong(f"samples.{quantity.dim}", f"is missing: {hint}")
+            size = samples[quantity.dim].count if quantity.dim in samples else quantity.size or 0
+            if quantity.size is not None and quantity.size != (size_of_dim := sizes.get(quantity.dim, size)):
+                text = f"has {quantity.size} values along '{quantity.dim}', others have {size_of_dim}"
+                raise wrong(f"vary.{quantity.target}", f"{text}: give as many, or another `dim`")
+            sizes[quantity.dim] = size
         for path, names in (("keep", keep), ("samples", samples)):
             check_names(path, "quantity varies along", names, sizes, NotFoundError)
         self.dims = tuple(sorted(sizes, key=lambda name: (name not in keep, name in samples, sizes[name], name)))
         self.shape = tuple(sizes[name] for name in self.dims)
-        drawn = [of for of in self.quantities if of.bounds is not None]
-        for dim in dict.fromkeys(of.dim or "" for of in drawn):
-            along = [of for of in drawn if of.dim == dim]
-            ends = np.cumsum([0, *(math.prod(of.shape) for of in along)]).tolist()
+        sampled = [quantity for quantity in self.quantities if quantity.bounds is not None]
+        for dim in dict.fromkeys(quantity.dim or "" for quantity in sampled):
+            on_dim = [quantity for quantity in sampled if quantity.dim == dim]
+            ends = np.cumsum([0, *(math.prod(quantity.shape) for quantity in on_dim)]).tolist()
             with within(f"samples.{dim}"):
                 sampler = Sampler(samples[dim], ends[-1])
-            for of, begin, end in zip(along, ends, ends[1:], strict=False):
-                of.drawn_from(sampler, slice(begin, end))
-        self.inputs = frozenset(of.input for of in self.quantities if of.input)
-        self._kept: dict[str, Any] = {}
+            for quantity, begin, end in zip(on_dim, ends, ends[1:], strict=False):
+                quantity.drawn_from(sampler, slice(begin, end))
+        self.inputs = frozenset(quantity.input for quantity in self.quantities if quantity.input)
+        self._values_cache: dict[str, Any] = {}
         self._overlays: dict[Any, Overlay] = {}
 
     @property
@@ -355,59 +354,70 @@ class Plan:
         """The number of states."""
         return math.prod(self.shape)
 
-    def values(self, of: Quantity, part: slice) -> Any:
+    def values(self, quantity: Quantity, part: slice) -> Any:
         """Returns the values of a quantity at a slice of its dimension."""
-        if not self.keeps(of):
-            return of.at(part.start, part.stop)
-        if of.target not in self._kept:
-            values = of.at(0, self.shape[self.dims.index(of.dim or "")])
-            of.check(values, 0)
-            self._kept[of.target] = values
-        return self._kept[of.target][part]
+        if not self.keeps(quantity):
+            return quantity.values_at(part.start, part.stop)
+        if quantity.target not in self._values_cache:
+            values = quantity.values_at(0, self.shape[self.dims.index(quantity.dim or "")])
+            quantity.check(values, 0)
+            self._values_cache[quantity.target] = values
+        return self._values_cache[quantity.target][part]
 
-    def keeps(self, of: Quantity) -> bool:
+    def keeps(self, quantity: Quantity) -> bool:
         """Returns whether the values of a quantity are computed once and kept."""
-        size = self.shape[self.dims.index(of.dim)] if of.dim else 0
-        return of.draw is not None and 8 * size * math.prod(of.shape) <= (KEPT_BYTES if of.slow else KEPT_BYTES >> 8)
+        size = self.shape[self.dims.index(quantity.dim)] if quantity.dim else 0
+        # Values that are slow to draw may take more memory than those that compiled code draws again.
+        max_bytes = KEPT_BYTES if quantity.slow else KEPT_BYTES >> 8
+        return quantity.draw is not None and 8 * size * math.prod(quantity.shape) <= max_bytes
 
     @property
     def kept_bytes(self) -> int:
         """The bytes of values that are kept."""
-        return sum(x.nbytes for x in self._kept.values())
+        return sum(x.nbytes for x in self._values_cache.values())
 
-    def block(self, at: Sequence[slice], *, draw: bool = True) -> dict[str, Any]:
+    def block(self, slices: Sequence[slice], *, draw: bool = True) -> dict[str, Any]:
         """Returns the inputs at a block, by name, whose leading axes broadcast: those of the block longer than 1.
 
         Without `draw`, of one state, sampled quantities are at their mean or upper bound, which needs no sampler.
         """
-        axes = [k for k, part in enumerate(at) if part.stop - part.start > 1]
+        axes = [k for k, part in enumerate(slices) if part.stop - part.start > 1]
         place = {name: k for k, name in enumerate(self.dims)}
 
-        def spread(of: Quantity) -> Any:
-            if of.dim is None:
-                return of.at(0, 0)
-            k = place[of.dim]
-            x = self.values(of, at[k]) if draw or of.bounds is None else of.bounds[0 if of.vary.normal else 1][None]
+        def broadcast_values(quantity: Quantity) -> Any:
+            if quantity.dim is None:
+                return quantity.values_at(0, 0)
+            k = place[quantity.dim]
+            if draw or quantity.bounds is None:
+                x = self.values(quantity, slices[k])
+            else:
+                x = quantity.bounds[0 if quantity.vary.normal else 1][None]
             if k not in axes:
                 return x[0]
-            after = len(axes) - axes.index(k) - 1
-            return x.reshape(len(x), *(1,) * after, *of.shape)
+            axes_behind = len(axes) - axes.index(k) - 1
+            return x.reshape(len(x), *(1,) * axes_behind, *quantity.shape)
 
-        inputs: dict[str, Any] = {of.input: spread(of) for of in self.quantities if of.input and of.entry is None}
-        for of in self.quantities:
-            if of.input and of.entry is not None:
-                base, x = inputs.get(of.input), spread(of)
+        whole = [quantity for quantity in self.quantities if quantity.input and quantity.entry is None]
+        inputs: dict[str, Any] = {quantity.input: broadcast_values(quantity) for quantity in whole}
+        for quantity in self.quantities:
+            if quantity.input and quantity.entry is not None:
+                base, x = inputs.get(quantity.input), broadcast_values(quantity)
                 if base is None:
-                    base = self.robot.configuration.neutral if of.input.startswith("q") else np.zeros(self.robot.nv)
+                    base = self.robot.configuration.neutral if quantity.input[0] == "q" else np.zeros(self.robot.nv)
                 lead = np.broadcast_shapes(np.shape(base)[:-1], np.shape(x))
-                inputs[of.input] = np.array(np.broadcast_to(base, (*lead, np.shape(base)[-1])))
-                inputs[of.input][..., of.entry] = x
-        altered = [of for of in self.quantities if not of.input]
+                inputs[quantity.input] = np.array(np.broadcast_to(base, (*lead, np.shape(base)[-1])))
+                inputs[quantity.input][..., quantity.entry] = x
+        altered = [quantity for quantity in self.quantities if not quantity.input]
         if altered:
-            key = (draw, *((of.dim, at[place[of.dim]].start, at[place[of.dim]].stop) for of in altered if of.dim))
-            overlay = self._overlays.get(key)  # another thread may clear the map
+            varied = [slices[place[quantity.dim]] for quantity in altered if quantity.dim]
+            key = (draw, *((part.start, part.stop) for part in varied))
+            # One look-up, because another thread may clear the map after it.
+            overlay = self._overlays.get(key)
             if overlay is None:
-                parts = [_part(of, at, place) if of.target == "overlay" else spread(of) for of in altered]
+                parts = [
+                    _part(quantity, slices, place) if quantity.target == "overlay" else broadcast_values(quantity)
+                    for quantity in altered
+                ]
                 overlay = _overlay([*zip(altered, parts, strict=True)])
                 if len(self._overlays) > 64:
                     self._overlays.clear()
@@ -415,26 +425,25 @@ class Plan:
             inputs["overlay"] = overlay
         return inputs
 
-    def check(self, at: Sequence[slice]) -> None:
+    def check(self, slices: Sequence[slice]) -> None:
         """Raises the error for a number at a block that the robot cannot have, by its key."""
-        for of in self.quantities:
-            if of.dim and not of.input and of.target != "overlay":
-                part = at[self.dims.index(of.dim)]
-                of.check(self.values(of, part), part.start)
+        for quantity in self.quantities:
+            if quantity.dim and not quantity.input and quantity.target != "overlay":
+                part = slices[self.dims.index(quantity.dim)]
+                quantity.check(self.values(quantity, part), part.start)
 
     def state(self, index: int) -> dict[str, Any]:
         """Returns the inputs of one state by its index in C order of the dimensions."""
         if not 0 <= index < self.states:
             raise InvalidArgumentError(f"the study has states 0 to {self.states - 1}, found {index}", path="index")
-        place = np.unravel_index(index, self.shape) if self.shape else ()
-        return self.block([slice(int(k), int(k) + 1) for k in place])
+        return self.block([slice(int(k), int(k) + 1) for k in np.unravel_index(index, self.shape)])
 
     def coordinates(self) -> dict[str, Any]:
         """Returns the values along dimensions of grids with one number each, by dimension."""
         return {
-            of.dim: np.asarray(of.at(0, of.size or 0))
-            for of in self.quantities
-            if of.dim and of.bounds is None and not of.shape and of.target != "overlay"
+            quantity.dim: np.asarray(quantity.values_at(0, quantity.size or 0))
+            for quantity in self.quantities
+            if quantity.dim and quantity.bounds is None and not quantity.shape and quantity.target != "overlay"
         }
 
 
@@ -449,14 +458,14 @@ def _input_of(robot: Robot, target: str) -> tuple[str, int | None]:
         return "", None
     if first in _FIELDS:
         name, _, field = rest.rpartition(".")
-        known = robot.all_joint_names if first == "joint" else robot.link_names
+        names = robot.all_joint_names if first == "joint" else robot.link_names
         check_names(f"vary.{target}", f"number of {first}.NAME.NUMBER called", [field], _FIELDS[first], NotFoundError)
-        check_names(f"vary.{target}", "joint" if first == "joint" else "link", [name], known, NotFoundError)
+        check_names(f"vary.{target}", "joint" if first == "joint" else "link", [name], names, NotFoundError)
         return "", None
     if not dot:
         return target, None
-    at = robot.configuration
-    names = at.position_names if first.startswith("q") else at.velocity_names
+    configuration = robot.configuration
+    names = configuration.position_names if first.startswith("q") else configuration.velocity_names
     check_names(f"vary.{target}", f"entry of {first} called", [rest], names, NotFoundError)
     return first, names.index(rest)
 
@@ -471,13 +480,13 @@ def _core(robot: Robot, target: str) -> tuple[int, ...]:
 
 def _limits(robot: Robot, target: str) -> tuple[Any, Any]:
     name, entry = _input_of(robot, target)
-    limits, some = robot.limits, ... if entry is None else entry
+    limits, entries = robot.limits, ... if entry is None else entry
     if name.startswith("q"):
-        return limits.lower[some], limits.upper[some]
-    most = {"v": limits.speeds, "tau": limits.efforts}.get(name)
-    if most is None:
+        return limits.lower[entries], limits.upper[entries]
+    limit = {"v": limits.speeds, "tau": limits.efforts}.get(name)
+    if limit is None:
         raise wrong(f"vary.{target}.uniform", f"only q, v and tau have limits, not {target}: write [lower, upper]")
-    return -most[some], most[some]
+    return -limit[entries], limit[entries]
 
 
 def _nominal(robot: Robot, target: str) -> Any:
@@ -490,47 +499,48 @@ def _nominal(robot: Robot, target: str) -> Any:
     raise wrong(f"vary.{target}.relative", f"only numbers of links can be relative, link.LINK.mass, not {target}")
 
 
-def _numbers(path: str, value: Any, core: tuple[int, ...], *, each: bool = False) -> Array:
-    """Returns numbers of this shape, given as such or as one number; with `each` a list of them."""
+def _numbers(path: str, value: Any, core: tuple[int, ...], *, is_list: bool = False) -> Array:
+    """Returns numbers of this shape, given as such or as one number; with `is_list` a list of them."""
     try:
-        given = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):  # integers may be too large
+        array = np.asarray(value, dtype=np.float64)
+    # An overflow is that of an integer too large for a double.
+    except (TypeError, ValueError, OverflowError):
         raise wrong(path, f"must be numbers, found {found(value)}") from None
-    lead = given.shape[:1] if each else ()
-    own = given.shape[len(lead) :]
-    if own not in ((), core) or (each and not (lead and given.size)):
+    lead = array.shape[:1] if is_list else ()
+    core_given = array.shape[len(lead) :]
+    if core_given not in ((), core) or (is_list and not (lead and array.size)):
         form = f"one number or {' x '.join(map(str, core))} numbers" if core else "a number"
-        form = f"a list, each entry {form}" if each else form
+        form = f"a list, each entry {form}" if is_list else form
         raise wrong(path, f"must be {form}, found {found(value)}")
-    return np.broadcast_to(given if own else given.reshape((*lead, *(1,) * len(core))), (*lead, *core))
+    return np.broadcast_to(array if core_given else array.reshape((*lead, *(1,) * len(core))), (*lead, *core))
 
 
-def _part(of: Quantity, at: Sequence[slice], place: Mapping[str, int]) -> Overlay:
+def _part(quantity: Quantity, slices: Sequence[slice], place: Mapping[str, int]) -> Overlay:
     """Returns the robots of an overlay at a block."""
-    if of.dim is None:
-        return of.table  # type: ignore[no-any-return]
-    k = place[of.dim]
-    after = sum(part.stop - part.start > 1 for part in at[k + 1 :])
+    if quantity.dim is None:
+        return quantity.table  # type: ignore[no-any-return]
+    k = place[quantity.dim]
+    axes_behind = sum(part.stop - part.start > 1 for part in slices[k + 1 :])
 
-    def some(x: Any, axes: int, _: str) -> Any:
+    def rows_of(x: Any, axes: int, _: str) -> Any:
         x = np.asarray(x)
         if x.ndim == axes:
             return x
-        x = x[at[k]]
-        return x[0] if len(x) == 1 else x.reshape(len(x), *(1,) * after, *x.shape[1:])
+        x = x[slices[k]]
+        return x[0] if len(x) == 1 else x.reshape(len(x), *(1,) * axes_behind, *x.shape[1:])
 
-    return mapped(of.table, some)
+    return mapped(quantity.table, rows_of)
 
 
-def _overlay(given: Sequence[tuple[Quantity, Any]]) -> Overlay:
+def _overlay(values: Sequence[tuple[Quantity, Any]]) -> Overlay:
     """Returns the overlay of these values."""
     fields: dict[tuple[str, str], dict[str, Any]] = {}
     gravity, base = None, Overlay()
-    for of, x in given:
-        first, _, rest = of.target.partition(".")
-        if of.target == "overlay":
+    for quantity, x in values:
+        first, _, rest = quantity.target.partition(".")
+        if quantity.target == "overlay":
             base = x
-        elif of.target == "gravity":
+        elif quantity.target == "gravity":
             gravity = x
         else:
             name, _, field = rest.rpartition(".")

@@ -120,15 +120,13 @@ def writing(store: Any) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        text = (
-            f"cannot be written ({error.strerror or error}): remove the cause and run again to continue, or {ANOTHER}"
-        )
+        text = f"cannot be written ({error.strerror or error}): remove the cause and run again, or {ANOTHER}"
         raise unusable(store, text) from None
 
 
 @contextmanager
 def locked(store: Any) -> Iterator[None]:
-    """Holds the lock of a store. The system releases it when the process ends in any way."""
+    """Holds the lock of a store."""
     if store is None:
         yield
         return
@@ -137,6 +135,7 @@ def locked(store: Any) -> Iterator[None]:
         descriptor = os.open(store, os.O_RDONLY)
     try:
         try:
+            # A lock of the system, which releases it when the process ends in any way.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise unusable(store, "is written by another run: wait until it ends, or name another one") from None

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast, get_args
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support.documents import read_document
-from dyn_service.support.logs import Level
+from dyn_service.support.logs import LEVELS, Level
 from dyn_service.support.parameters import Parameters, assignment, section_names
 from dyn_service.support.suggestions import did_you_mean
 
@@ -55,13 +54,13 @@ def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
     rest: list[str] = []
     pairs: list[tuple[str, str]] = []
     tokens = iter(argv)
-    inside = False
+    in_ros_args = False
     for word in tokens:
         if word == "--ros-args":
-            inside = True
-        elif inside and word == "--":
-            inside = False
-        elif not inside:
+            in_ros_args = True
+        elif in_ros_args and word == "--":
+            in_ros_args = False
+        elif not in_ros_args:
             if ":=" in word and not word.startswith("-"):
                 pairs.append(("parameter", word))
             else:
@@ -72,39 +71,43 @@ def parse_arguments(argv: Sequence[str], *, default_name: str) -> NodeArguments:
                 raise InvalidArgumentError(f"option {word!r} lacks its value")
             pairs.append((_OPTIONS[word], value))
         else:
-            near = did_you_mean(word, _OPTIONS)
-            raise InvalidArgumentError(f"unknown option {word!r}: expected one of {', '.join(sorted(_OPTIONS))}{near}")
+            hint = did_you_mean(word, _OPTIONS)
+            raise InvalidArgumentError(f"unknown option {word!r}: expected one of {', '.join(sorted(_OPTIONS))}{hint}")
 
     arguments = NodeArguments(name=default_name, rest=rest)
     for kind, value in pairs:
         if kind == "remap":
-            source, separator, target = value.partition(":=")
-            if not separator:
-                raise InvalidArgumentError(f"remap {value!r} is not of the form from:=to")
-            if source == "__node":
-                arguments.name = target
-            elif source == "__ns":
-                arguments.namespace = target
-            else:
-                arguments.remaps[source] = target
-    for kind, value in pairs:  # only now: which sections of a file apply depends on the name
+            _remap(arguments, value)
+    # not in the first loop: which sections of a file apply depends on the node's name
+    for kind, value in pairs:
         if kind == "file":
             document = read_document(Path(value))
             if not arguments.parameters.merge_file(document, arguments.full_name):
-                raise document.fault(
-                    f"no section is for {arguments.full_name}; others are for {section_names(document)}"
-                )
+                sections, node = section_names(document), arguments.full_name
+                raise document.fault(f"no section is for {node}; others are for {sections}")
         elif kind == "parameter":
             name, parsed, document = assignment(value, origin=COMMAND_LINE)
             arguments.parameters.set(name, parsed, document, ())
         elif kind == "level":
             level = value.lower()
-            if level not in get_args(Level):
-                raise InvalidArgumentError(
-                    f"log level {value!r} is none of {', '.join(get_args(Level))}{did_you_mean(level, get_args(Level))}"
-                )
-            arguments.log_level = cast("Level", level)
+            if level not in LEVELS:
+                level_text = ", ".join(LEVELS) + did_you_mean(level, LEVELS)
+                raise InvalidArgumentError(f"log level {value!r} is none of {level_text}")
+            arguments.log_level = level
     return arguments
+
+
+def _remap(arguments: NodeArguments, text: str) -> None:
+    """Applies `from:=to`: a topic's new name, or the node's name or namespace."""
+    source, separator, target = text.partition(":=")
+    if not separator:
+        raise InvalidArgumentError(f"remap {text!r} is not of the form from:=to")
+    if source == "__node":
+        arguments.name = target
+    elif source == "__ns":
+        arguments.namespace = target
+    else:
+        arguments.remaps[source] = target
 
 
 _OPTIONS = {

@@ -46,27 +46,29 @@ MAX_UNUSED = 64
 _ALIGNMENT = 64
 """Bytes of a cache line, which a store of a whole vector then does not cross."""
 
-_FREE: deque[tuple[int, int, Bytes]] = deque()
-"""Size, age and memory of each buffer in the pool, the last one used last. All access is by single atomic operations,
-without a lock: a buffer may return at any time, also while this thread takes one.
-"""
+# All access is by single atomic operations, without a lock: a buffer may return at any time, also while this thread,
+# in a garbage collection, takes one.
+FREE: deque[tuple[int, int, Bytes]] = deque()
+"""Size, age and memory of each buffer in the pool, the last one used last."""
 
 _AGES = count()
 
-_SIZES: list[int] = []
-"""Sizes of all buffers so far, in order. It only grows, by single operations: it is never empty for other threads."""
+# It only grows, by single operations, so that it is never empty for another thread.
+SIZES: list[int] = []
+"""Sizes of all buffers so far, in order."""
 
 
 @cache
-def _of_size(size: int) -> type[Any]:
-    """Returns the class of the owners of a buffer, which are ctypes arrays, because NumPy accepts these as a base."""
-    insort(_SIZES, size)
+def owner_class(size: int) -> type[Any]:
+    """Returns the class of the owners of a buffer."""
+    insort(SIZES, size)
 
     def give_back(self: Any) -> None:
-        _FREE.append((size, next(_AGES), self.memory))
-        if len(_FREE) * _SIZES[-1] > MAX_BYTES:
+        FREE.append((size, next(_AGES), self.memory))
+        if len(FREE) * SIZES[-1] > MAX_BYTES:
             _free_oldest()
 
+    # A ctypes array, since NumPy keeps a buffer's owner as the base of the array, and frees it with the last view.
     kind: Any = ctypes.c_char * size
     owner: type[Any] = type(kind)("Buffer", (kind,), {"__del__": give_back} if size <= MAX_BYTES else {})
     return owner
@@ -75,24 +77,24 @@ def _of_size(size: int) -> type[Any]:
 def _free_oldest() -> None:
     """Frees buffers until the pool has at most `MAX_BYTES`."""
     with suppress(IndexError, RuntimeError):  # another thread changed it
-        while sum(entry[0] for entry in _FREE.copy()) > MAX_BYTES:
-            _FREE.popleft()
+        while sum(entry[0] for entry in FREE.copy()) > MAX_BYTES:
+            FREE.popleft()
 
 
-def _taken(size: int) -> Bytes:
+def _aligned_memory(size: int) -> Bytes:
     """Returns aligned memory of a size from the pool, else new memory."""
     oldest = next(_AGES) - 2 * MAX_UNUSED  # each array counts twice: when it is created and when it is freed
-    others = []
+    other_sizes = []
     try:
         with suppress(IndexError):  # the pool is empty
-            while _FREE[0][1] < oldest:
-                _FREE.popleft()
-            while (entry := _FREE.pop())[0] != size:
-                others.append(entry)
+            while FREE[0][1] < oldest:
+                FREE.popleft()
+            while (entry := FREE.pop())[0] != size:
+                other_sizes.append(entry)
             return entry[2]
     finally:
-        if others:
-            _FREE.extend(reversed(others))
+        if other_sizes:
+            FREE.extend(reversed(other_sizes))
     memory = np.empty(size + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + size]
@@ -105,7 +107,8 @@ def empty(shape: tuple[int, ...]) -> Array:
         return np.empty(shape)
     step = 1 << (size.bit_length() - 4)  # at most an eighth is unused
     size = -(-size // step) * step
-    memory = _taken(size)
-    owner = _of_size(size).from_buffer(memory)
+    memory = _aligned_memory(size)
+    # The owner holds the memory, and returns it to the pool when the array and its views are gone.
+    owner = owner_class(size).from_buffer(memory)
     owner.memory = memory
     return np.ndarray(shape, np.float64, owner)

@@ -27,8 +27,9 @@ MAX_FILE_BYTES = 1 << 20
 MAX_NODES = 100_000
 """Values of a document; an alias counts with all values that it refers to."""
 
+# PyYAML's time for the sexagesimal numbers of YAML 1.1 is quadratic in their length.
 MAX_NUMBER = 256
-"""Characters of a number: PyYAML's time for the sexagesimal ones of YAML 1.1 is quadratic in them."""
+"""Characters of a number."""
 
 _MERGE = "tag:yaml.org,2002:merge"
 
@@ -94,10 +95,10 @@ class Document:
 
     def fault(self, message: str, place: Place = ()) -> ConfigurationError:
         """Returns the error `message` about the value at `place`."""
-        known = place
-        while known and known not in self.lines:
-            known = known[:-1]
-        return ConfigurationError(message, path=dotted(place) or None, file=self.file, line=self.lines.get(known))
+        located = place
+        while located and located not in self.lines:
+            located = located[:-1]
+        return ConfigurationError(message, path=dotted(place) or None, file=self.file, line=self.lines.get(located))
 
     def convert(self, value: Any, kind: type[T], place: Place = ()) -> T:
         """The value as the struct `kind`.
@@ -182,32 +183,33 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, lines: dict[Place
 
 def _pairs(loader: _Loader, node: yaml.MappingNode, place: Place) -> _Pairs:
     """The keys of a mapping in order, merged ones first, each once: nested merges of the same keys do not multiply."""
+    # Kept by node: otherwise nested aliases that merge the same mapping would take exponential time.
     if id(node) in loader.pairs:
-        known = loader.pairs[id(node)]
-        if known is None:
+        pairs = loader.pairs[id(node)]
+        if pairs is None:
             raise loader._fault("a mapping is merged into itself", _line(node), place)
-        return known
+        return pairs
     loader.pairs[id(node)] = None
-    own: _Pairs = {}
+    direct: _Pairs = {}
     merged: _Pairs = {}
     for key_node, value_node in node.value:
         if key_node.tag == _MERGE:
-            several = isinstance(value_node, yaml.SequenceNode)
-            for one in value_node.value if several else [value_node]:
-                if not isinstance(one, yaml.MappingNode):
+            is_list = isinstance(value_node, yaml.SequenceNode)
+            for merged_node in value_node.value if is_list else [value_node]:
+                if not isinstance(merged_node, yaml.MappingNode):
                     raise loader._fault("not YAML: << merges a mapping or a list of mappings", _line(key_node), place)
-                found = _pairs(loader, one, place)
-                loader._spend(1 + len(found), _line(key_node))
-                merged = found | merged
+                merged_pairs = _pairs(loader, merged_node, place)
+                loader._spend(1 + len(merged_pairs), _line(key_node))
+                merged = merged_pairs | merged
             continue
         if not isinstance(key_node, yaml.ScalarNode):
             raise loader._fault("a key is a list or a map: expected text", _line(key_node), place)
         key = str(_scalar(loader, key_node))
-        if key in own:
+        if key in direct:
             raise loader._fault(f"key {key!r} appears twice", _line(key_node), place)
-        own[key] = key_node, value_node
-    loader.pairs[id(node)] = merged | own
-    return merged | own
+        direct[key] = key_node, value_node
+    loader.pairs[id(node)] = merged | direct
+    return merged | direct
 
 
 def _line(node: yaml.Node) -> int:

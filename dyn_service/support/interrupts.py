@@ -28,9 +28,10 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _end_or_raise(number: int, frame: FrameType | None) -> None:
-    at = frame
-    while at is not None:
-        if at.f_code.co_filename.startswith(_IMPORTS):
+    caller = frame
+    while caller is not None:
+        # Python's import system, or a library that imports in a try block, could swallow the exception.
+        if caller.f_code.co_filename.startswith(_IMPORTS):
             os._exit(_STATUS)
-        at = at.f_back
+        caller = caller.f_back
     raise KeyboardInterrupt

@@ -41,19 +41,24 @@ def set_up(node: str, form: Format | None = None, stream: TextIO | None = None, 
     node: the name in the log lines. form, level: by default the launcher's, else text and info. stream: where the lines
     are written.
     """
-    chosen = form or ("json" if os.environ.get(FORMAT) == "json" else "text")
+    log_format = form or ("json" if os.environ.get(FORMAT) == "json" else "text")
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter(node) if chosen == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(node) if log_format == "json" else TextFormatter())
     root = logging.getLogger()
+    # Replaced, not added: a library that called `basicConfig` would print each line twice.
     root.handlers[:] = [handler]
     inherited = os.environ.get(LEVEL, "")
     root.setLevel((level or (inherited if inherited in get_args(Level) else "info")).upper())
-    logging.raiseExceptions = False  # an unwritable log (full disk) does not stop the process
+    # An unwritable log, as on a full disk, does not stop the process.
+    logging.raiseExceptions = False
 
 
-def json_line(node: str, level: str, message: str, **more: Any) -> str:
-    """One log line as JSON, with the current time."""
-    return _object(time.time(), level, node, message, more)
+def json_line(node: str, level: str, message: str, time_s: float | None = None, **fields: Any) -> str:
+    """Returns one log line as JSON. time_s: since 1970; None: now."""
+    whole, part = divmod(int((time.time() if time_s is None else time_s) * 1000), 1000)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{part:03d}Z"
+    content = {"time": stamp, "level": level, "node": node, "message": message, **fields}
+    return printable(json.dumps(content, ensure_ascii=False, default=str))
 
 
 class JsonFormatter(logging.Formatter):
@@ -65,12 +70,12 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
-        more: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if hasattr(record, "request"):
-            more["request"] = record.request
+            fields["request"] = record.request
         if record.exc_info:
-            more["exception"] = self.formatException(record.exc_info)
-        return _object(record.created, record.levelname.lower(), self._node, record.getMessage(), more)
+            fields["exception"] = self.formatException(record.exc_info)
+        return json_line(self._node, record.levelname.lower(), record.getMessage(), record.created, **fields)
 
 
 class TextFormatter(logging.Formatter):
@@ -80,10 +85,3 @@ class TextFormatter(logging.Formatter):
         """The record as text."""
         text = printable(super().format(record))
         return text if record.levelno <= logging.INFO else f"{record.levelname} {text}"
-
-
-def _object(at: float, level: str, node: str, message: str, more: dict[str, Any]) -> str:
-    whole, part = divmod(int(at * 1000), 1000)
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)) + f".{part:03d}Z"
-    content = {"time": stamp, "level": level, "node": node, "message": message, **more}
-    return printable(json.dumps(content, ensure_ascii=False, default=str))

@@ -27,73 +27,64 @@ class Library(NamedTuple):
     extra: str | None
 
 
+_MODULES: Mapping[str | None, tuple[str, ...]] = {
+    "server": ("llvmlite", "scipy", "defusedxml", "yaml", "typer", "rich", "matplotlib", "prometheus_client"),
+    "urdfpy": ("urchin",),
+    "xacro": ("xacro",),
+    "mujoco": ("mujoco",),
+    "fmu": ("fmpy",),
+    "trajectories": ("ruckig",),
+    "contacts": ("clarabel",),
+    "bags": ("lz4", "mcap", "mcap_ros2", "rosbags"),
+    "view": ("viser", "trimesh", "collada"),
+    "foxglove": ("foxglove",),
+    "symbolic": ("casadi", "sympy"),
+    "ros2": ("cyclonedds",),
+    "tasks": ("pink", "mink"),
+    "studies": ("xarray", "dask", "distributed", "zarr"),
+    None: ("pinocchio",),
+}
+"""The modules of each extra; None: of no extra."""
+_DISTRIBUTIONS = {
+    "yaml": "pyyaml",
+    "prometheus_client": "prometheus-client",
+    "mcap_ros2": "mcap-ros2-support",
+    "collada": "pycollada",
+    "foxglove": "foxglove-sdk",
+    "pink": "pin-pink",
+    "pinocchio": "pin",
+}
+"""Distributions whose name is not that of their module."""
 LIBRARIES: Mapping[str, Library] = {
-    "llvmlite": Library("llvmlite", "server"),
-    "scipy": Library("scipy", "server"),
-    "defusedxml": Library("defusedxml", "server"),
-    "yaml": Library("pyyaml", "server"),
-    "typer": Library("typer", "server"),
-    "rich": Library("rich", "server"),
-    "matplotlib": Library("matplotlib", "server"),
-    "prometheus_client": Library("prometheus-client", "server"),
-    "urchin": Library("urchin", "urdfpy"),
-    "xacro": Library("xacro", "xacro"),
-    "mujoco": Library("mujoco", "mujoco"),
-    "fmpy": Library("fmpy", "fmu"),
-    "ruckig": Library("ruckig", "trajectories"),
-    "clarabel": Library("clarabel", "contacts"),
-    "lz4": Library("lz4", "bags"),
-    "mcap": Library("mcap", "bags"),
-    "mcap_ros2": Library("mcap-ros2-support", "bags"),
-    "rosbags": Library("rosbags", "bags"),
-    "viser": Library("viser", "view"),
-    "trimesh": Library("trimesh", "view"),
-    "collada": Library("pycollada", "view"),
-    "foxglove": Library("foxglove-sdk", "foxglove"),
-    "casadi": Library("casadi", "symbolic"),
-    "sympy": Library("sympy", "symbolic"),
-    "cyclonedds": Library("cyclonedds", "ros2"),
-    "pink": Library("pin-pink", "tasks"),
-    "mink": Library("mink", "tasks"),
-    "xarray": Library("xarray", "studies"),
-    "dask": Library("dask", "studies"),
-    "distributed": Library("distributed", "studies"),
-    "zarr": Library("zarr", "studies"),
-    "pinocchio": Library("pin", None),
+    module: Library(_DISTRIBUTIONS.get(module, module), extra)
+    for extra, modules in _MODULES.items()
+    for module in modules
 }
 """Keys are import names."""
 
 
-def missing(who: str, module: str) -> str:
+def missing(feature: str, module: str) -> str:
     """Returns the error message for a library that is not installed.
 
-    who: what needs it: `dyn view`. module: the name that is imported; for one outside `LIBRARIES` the message has no
-    install command.
+    feature: what needs it: `dyn view`. module: the name that is imported; for one outside `LIBRARIES` the message has
+    no install command.
     """
     top = module.partition(".")[0]
     library = LIBRARIES.get(top)
     if library is None:
-        return f"{who} needs {top!r}, which is not installed"
+        return f"{feature} needs {top!r}, which is not installed"
     target = library.distribution if library.extra is None else f"'dyn_service[{library.extra}]'"
-    return f"{who} needs {library.distribution!r}, which is not installed: pip install {target}"
+    return f"{feature} needs {library.distribution!r}, which is not installed: pip install {target}"
 
 
-def require(who: str, *modules: str) -> None:
-    """Checks that libraries are installed, without importing them.
-
-    Raises:
-        MissingLibraryError: One is not.
-    """
+def require(feature: str, *modules: str) -> None:
+    """Raises `MissingLibraryError` unless these libraries are installed; imports none of them."""
     for module in modules:
         if find_spec(module) is None:
-            raise MissingLibraryError(missing(who, module))
+            raise MissingLibraryError(missing(feature, module))
 
 
-def load(who: str, module: str) -> Any:
-    """Imports and returns the module of an optional library.
-
-    Raises:
-        MissingLibraryError: It is not installed.
-    """
-    require(who, module)
+def load(feature: str, module: str) -> Any:
+    """Imports and returns the module of an optional library; raises `MissingLibraryError` without it."""
+    require(feature, module)
     return importlib.import_module(module)

@@ -63,32 +63,32 @@ def described(kind: type[msgspec.Struct]) -> tuple[ParameterDescriptor, ...]:
 
 def sentences(kind: type[msgspec.Struct]) -> dict[str, str]:
     """Returns the sentence of each field from the docstrings of the struct and its bases; the most derived one wins."""
-    found: dict[str, str] = {}
-    for one in reversed(kind.__mro__):
-        if isinstance(one, type) and issubclass(one, msgspec.Struct) and one is not msgspec.Struct:
-            names = [field.encode_name for field in msgspec.structs.fields(one)]
-            found |= _of_docstring(one.__doc__ or "", names)
-    return found
+    sentence_of: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if isinstance(base, type) and issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            names = [field.encode_name for field in msgspec.structs.fields(base)]
+            sentence_of |= _docstring_sentences(base.__doc__ or "", names)
+    return sentence_of
 
 
-def type_in_words(hint: Any, *, many: bool = False) -> str:
+def type_in_words(hint: Any, *, plural: bool = False) -> str:
     """Describes a type by the YAML that it accepts: `list of numbers`, `one of rk4, euler`."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         if file_sort(hint):
-            return "paths" if many else "path"
-        return type_in_words(arguments[0], many=many)
+            return "paths" if plural else "path"
+        return type_in_words(arguments[0], plural=plural)
     if origin in (list, tuple):
-        inner = type_in_words(arguments[0], many=True) if arguments else "values"
-        return f"list{'s' if many else ''} of {inner}"
+        inner = type_in_words(arguments[0], plural=True) if arguments else "values"
+        return f"list{'s' if plural else ''} of {inner}"
     if origin is dict or hint is dict or (isinstance(hint, type) and issubclass(hint, msgspec.Struct)):
-        return "maps" if many else "map"
+        return "maps" if plural else "map"
     if origin is Literal:
         return "one of " + ", ".join(map(str, arguments))
     if arguments:
-        return " or ".join(type_in_words(one, many=many) for one in arguments if one is not type(None))
+        return " or ".join(type_in_words(kind, plural=plural) for kind in arguments if kind is not type(None))
     word = _WORDS.get(hint, "any value")
-    return f"{word}s" if many and word in ("number", "whole number", "text") else word
+    return f"{word}s" if plural and word in ("number", "whole number", "text") else word
 
 
 def terminal_width() -> int:
@@ -99,33 +99,32 @@ def terminal_width() -> int:
 def table(parameters: Sequence[ParameterDescriptor], width: int) -> list[str]:
     """The parameters as lines of `width` columns."""
     lines = []
-    for one in parameters:
-        facts = [one.type, one.range, "must be given" if one.default is None else f"default {one.default}"]
-        facts.append("settable" if one.settable else "")
-        lines.append(f"  {one.name}  ({'; '.join(filter(None, facts))})")
-        lines += textwrap.wrap(one.about, max(width, 40), initial_indent=" " * 6, subsequent_indent=" " * 6)
+    for parameter in parameters:
+        value = "must be given" if parameter.default is None else f"default {parameter.default}"
+        facts = [parameter.type, parameter.range, value]
+        facts.append("settable" if parameter.settable else "")
+        lines.append(f"  {parameter.name}  ({'; '.join(filter(None, facts))})")
+        lines += textwrap.wrap(parameter.about, max(width, 40), initial_indent=" " * 6, subsequent_indent=" " * 6)
     return lines
 
 
-def _described(kind: type[msgspec.Struct], above: str, marked_above: bool) -> Iterator[ParameterDescriptor]:
-    hints, about = typing.get_type_hints(kind, include_extras=True), sentences(kind)
+def _described(kind: type[msgspec.Struct], prefix: str, settable_above: bool) -> Iterator[ParameterDescriptor]:
+    hints, sentence_of = typing.get_type_hints(kind, include_extras=True), sentences(kind)
     for field in msgspec.structs.fields(kind):
-        hint, name = hints[field.name], above + field.encode_name
+        hint, name = hints[field.name], prefix + field.encode_name
         metas = [meta for meta in getattr(hint, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
         marks = {key: value for meta in metas for key, value in (meta.extra or {}).items()}
-        marked = marked_above or _SETTABLE in marks
+        marked = settable_above or _SETTABLE in marks
         bare = hint.__origin__ if typing.get_origin(hint) is Annotated else hint
         if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
             yield from _described(bare, f"{name}.", marked)
             continue
-        said, topic = about.get(field.encode_name, ""), marks.get(_TOPIC, "")
-        yield ParameterDescriptor(name, type_in_words(hint), _default(field), _range(metas), said, topic, marked)
+        sentence, topic = sentence_of.get(field.encode_name, ""), marks.get(_TOPIC, "")
+        yield ParameterDescriptor(name, type_in_words(hint), _default(field), _range(metas), sentence, topic, marked)
 
 
 def _range(metas: list[msgspec.Meta]) -> str:
-    bounds = (
-        text.format(value) for meta in metas for key, text in _BOUNDS if (value := getattr(meta, key)) is not None
-    )
+    bounds = (text.format(x) for meta in metas for key, text in _BOUNDS if (x := getattr(meta, key)) is not None)
     return ", ".join(bounds)
 
 
@@ -141,18 +140,18 @@ def _default(field: msgspec.structs.FieldInfo) -> str | None:
     return value if isinstance(value, str) else json.dumps(msgspec.to_builtins(value))
 
 
-def _of_docstring(text: str, names: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _docstring_sentences(text: str, names: list[str]) -> dict[str, str]:
+    sentence_of: dict[str, str] = {}
     if not names:
-        return found
-    one = rf"(?:{'|'.join(sorted(map(re.escape, names), key=len, reverse=True))})(?: \([^)]*\))?"
-    spoken_of = re.compile(rf"(?:^|(?<=\s))({one}(?:, {one})*):\s")
+        return sentence_of
+    field_name = rf"(?:{'|'.join(sorted(map(re.escape, names), key=len, reverse=True))})(?: \([^)]*\))?"
+    description = re.compile(rf"(?:^|(?<=\s))({field_name}(?:, {field_name})*):\s")
     for paragraph in re.split(r"\n\s*\n", text):
         flat = " ".join(paragraph.split())
-        marks = list(spoken_of.finditer(flat))
+        marks = list(description.finditer(flat))
         ends = [mark.start() for mark in marks[1:]] + [len(flat)]
         for mark, end in zip(marks, ends, strict=False):
-            said = flat[mark.end() : end].strip().rstrip(";,.").replace("`", "")
-            for name, more in re.findall(r"(\w+)(?: \(([^)]*)\))?(?:, |$)", mark.group(1)):
-                found[name] = f"{said}, {more}" if more else said
-    return found
+            sentence = flat[mark.end() : end].strip().rstrip(";,.").replace("`", "")
+            for name, remark in re.findall(r"(\w+)(?: \(([^)]*)\))?(?:, |$)", mark.group(1)):
+                sentence_of[name] = f"{sentence}, {remark}" if remark else sentence
+    return sentence_of

@@ -79,21 +79,21 @@ class Parameters:
     def divide(self, names: Collection[str]) -> tuple[Parameters, Parameters]:
         """The parameters of these names, with those below them, and all others."""
         parts = []
-        for wanted in (True, False):
-            values = {name: value for name, value in self.values.items() if (name in names) is wanted}
-            origins = {place: origin for place, origin in self.origins.items() if (place[0] in names) is wanted}
+        for is_named in (True, False):
+            values = {name: value for name, value in self.values.items() if (name in names) is is_named}
+            origins = {place: origin for place, origin in self.origins.items() if (place[0] in names) is is_named}
             parts.append(Parameters(values, origins, self.files, self.node))
         return parts[0], parts[1]
 
     def below_their_files(self, kind: type) -> dict[str, Any]:
         """Those parameters of the struct `kind` that name files and come from a parameter file, below its folder."""
-        found = {}
+        paths = {}
         for name, hint in get_type_hints(kind, include_extras=True).items():
             origin = self.origins.get((name,))
             if origin is not None and file_sort(hint) and any(origin[0] is file for file in self.files):
-                known = robots() if file_sort(hint) == "robot" else {}
-                found[name] = _below(Path(origin[0].file).parent, self.values[name], known)
-        return found
+                shipped = robots() if file_sort(hint) == "robot" else {}
+                paths[name] = _in_folder(Path(origin[0].file).parent, self.values[name], shipped)
+        return paths
 
     def check_files(self, kind: type, folder: Path | None = None) -> None:
         """Checks that the input files named by parameters of the struct `kind` exist.
@@ -103,12 +103,12 @@ class Parameters:
         Raises:
             ConfigurationError: Names the file, the line, the parameter and the path.
         """
-        below = self.below_their_files(kind)
+        paths = self.below_their_files(kind)
         for name, hint in get_type_hints(kind, include_extras=True).items():
             sort = file_sort(hint)
             if sort in ("read", "robot") and name in self.values:
-                given = below.get(name, self.values[name])
-                for text in filter(None, given if isinstance(given, list) else [given]):
+                path_or_paths = paths.get(name, self.values[name])
+                for text in filter(None, path_or_paths if isinstance(path_or_paths, list) else [path_or_paths]):
                     path = Path(text) if folder is None else folder / text
                     fault = _unreadable(path, text if sort == "robot" else None)
                     if fault is not None:
@@ -120,10 +120,11 @@ class Parameters:
         Raises:
             ConfigurationError: Names the file, the line, the parameter, what was found and what was expected.
         """
+        # msgspec's ranges accept infinity, and a YAML file can say .inf.
         bad = next(not_finite(self.values), None)
         if bad is not None:
-            at, number = bad
-            raise self._fault(f"expected a finite number, found {number:g}", at)
+            place, number = bad
+            raise self._fault(f"expected a finite number, found {number:g}", place)
         try:
             return convert(self.values | self.below_their_files(kind), kind)
         except MismatchError as error:
@@ -132,38 +133,38 @@ class Parameters:
                 raise ConfigurationError(f"parameter {dotted((*error.place, missing))!r} must be given") from None
             raise self._fault(error.message, error.place) from None
 
-    def _fault(self, message: str, at: Place) -> ConfigurationError:
+    def _fault(self, message: str, parameter: Place) -> ConfigurationError:
         """Returns the error `message` about a parameter, with the file and line of its value, if any."""
-        known = at
-        while known and known not in self.origins:
-            known = known[:-1]
-        if not known:
-            return ConfigurationError(f"parameter {dotted(at)!r}: {message}")
-        document, place = self.origins[known]
-        # a section of a file may be for several nodes
+        located = parameter
+        while located and located not in self.origins:
+            located = located[:-1]
+        if not located:
+            return ConfigurationError(f"parameter {dotted(parameter)!r}: {message}")
+        document, place = self.origins[located]
+        # A section of a file may be for several nodes, so the error names the node that refuses the value.
         node = f" of {self.node}" if any(document is file for file in self.files) else ""
-        return document.fault(f"parameter {dotted(at)!r}{node}: {message}", place)
+        return document.fault(f"parameter {dotted(parameter)!r}{node}: {message}", place)
 
-    def _merge(self, at: Place, values: dict[str, Any], document: Document, place: Place, *, bare: bool) -> None:
+    def _merge(self, prefix: Place, values: dict[str, Any], document: Document, place: Place, *, bare: bool) -> None:
         for name, value in values.items():
             inner = (*place, name) if bare else place
             steps = tuple(name.split("."))
             if not all(steps):
                 raise document.fault(f"parameter name {name!r} has an empty part", inner)
-            target = (*at, *steps)
+            target = (*prefix, *steps)
             if isinstance(value, dict):
                 self._assign(target, {}, document, inner, keep=True)
-                self._merge(target, value, document, inner, bare=bare or at != ())
+                self._merge(target, value, document, inner, bare=bare or prefix != ())
             else:
                 self._assign(target, value, document, inner, keep=False)
 
     def _assign(self, target: Place, value: Any, document: Document, place: Place, *, keep: bool) -> None:
         table = self.values
         for step in target[:-1]:
-            below = table.get(str(step))
-            if not isinstance(below, dict):
-                below = table[str(step)] = {}
-            table = below
+            subtable = table.get(str(step))
+            if not isinstance(subtable, dict):
+                subtable = table[str(step)] = {}
+            table = subtable
         last = str(target[-1])
         if not (keep and isinstance(table.get(last), dict)):
             table[last] = value
@@ -179,8 +180,8 @@ def converted(values: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return convert(values, kind)
     except MismatchError as error:
-        at = dotted(error.place)
-        raise InvalidArgumentError(f"parameter {at!r}: {error.message}", path=at) from None
+        path = dotted(error.place)
+        raise InvalidArgumentError(f"parameter {path!r}: {error.message}", path=path) from None
 
 
 def in_range(parameters: T) -> T:
@@ -198,11 +199,7 @@ def in_range(parameters: T) -> T:
 
 
 def assignment(text: str, *, origin: str) -> tuple[str, Any, Document]:
-    """`name:=value` as a name and a YAML value.
-
-    Raises:
-        ConfigurationError: There is no `:=`, or the value is not YAML.
-    """
+    """Returns the name and YAML value of `name:=value`; raises `ConfigurationError` for other texts."""
     name, separator, value = text.partition(":=")
     if not separator or not name:
         raise ConfigurationError(f"{text!r} is not of the form name:=value", file=origin)
@@ -247,39 +244,37 @@ def _unreadable(path: Path, robot: str | None) -> str | None:
     if path.exists():
         return f"{str(path)!r} is not a file"
     try:
-        found = robot is not None and find_robot(robot).is_file()
+        is_robot = robot is not None and find_robot(robot).is_file()
     except NotFoundError as error:
         return error.message
-    return None if found else f"there is no file {str(path)!r}"
+    return None if is_robot else f"there is no file {str(path)!r}"
 
 
-def _below(folder: Path, value: Any, names: Collection[str] = ()) -> Any:
-    """The path, or the list of paths, relative to the folder. Known names without such a file, empty paths and other
-    values stay unchanged.
-    """
+def _in_folder(folder: Path, value: Any, names: Collection[str] = ()) -> Any:
+    """Returns paths relative to the folder; known names without such a file and other values stay unchanged."""
     if isinstance(value, list):
-        return [_below(folder, item, names) for item in value]
-    named = not value or (value in names and not (folder / value).exists()) if isinstance(value, str) else True
-    return value if named else str(folder / value)
+        return [_in_folder(folder, item, names) for item in value]
+    is_unchanged = not value or (value in names and not (folder / value).exists()) if isinstance(value, str) else True
+    return value if is_unchanged else str(folder / value)
 
 
 def _sections(
     document: Document, value: Any, pattern: tuple[str, ...], place: Place
 ) -> Iterator[tuple[tuple[str, ...], Place, dict[str, Any]]]:
     if not isinstance(value, dict):
-        found = "nothing" if value is None else type(value).__name__
-        near = "".join(did_you_mean(str(part), [_MARK]) for part in place)
-        raise document.fault(f"expected a map that leads to {_MARK!r}, got {found}{near}", place)
-    for key, below in value.items():
+        type_name = "nothing" if value is None else type(value).__name__
+        hint = "".join(did_you_mean(str(part), [_MARK]) for part in place)
+        raise document.fault(f"expected a map that leads to {_MARK!r}, got {type_name}{hint}", place)
+    for key, subtree in value.items():
         inner = (*place, key)
         if key != _MARK:
-            yield from _sections(document, below, (*pattern, *(part for part in key.split("/") if part)), inner)
+            yield from _sections(document, subtree, (*pattern, *(part for part in key.split("/") if part)), inner)
         elif not pattern:
             raise document.fault(f"{_MARK!r} is outside of any node name", inner)
-        elif below is not None:
-            if not isinstance(below, dict):
-                raise document.fault(f"expected a map of parameters, got {type(below).__name__}", inner)
-            yield pattern, inner, below
+        elif subtree is not None:
+            if not isinstance(subtree, dict):
+                raise document.fault(f"expected a map of parameters, got {type(subtree).__name__}", inner)
+            yield pattern, inner, subtree
 
 
 def _matches(pattern: Sequence[str], node: Sequence[str]) -> bool:

@@ -60,9 +60,9 @@ class Realtime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         }
         for name, (holds, rule) in rules.items():
             if not holds:
-                found = getattr(self, name)
-                shown = f"{found:g}" if isinstance(found, float) else found
-                raise InvalidArgumentError(f"realtime.{name} is {shown}: {rule}", path=f"realtime.{name}")
+                value = getattr(self, name)
+                text = f"{value:g}" if isinstance(value, float) else value
+                raise InvalidArgumentError(f"realtime.{name} is {text}: {rule}", path=f"realtime.{name}")
 
 
 def apply(settings: Realtime, warn: Callable[[str], None], *, polls: bool) -> str:
@@ -130,18 +130,18 @@ def _parts(settings: Realtime, polls: bool) -> Iterator[tuple[str, Callable[[], 
         yield "policy", lambda: _try_policy(policy, priority), lambda: _set_policy(policy, priority)
 
 
-def _check_affinity(wanted: set[int]) -> None:
-    allowed = os.sched_getaffinity(0)
-    if not wanted <= allowed:
-        missing, have = ", ".join(map(str, sorted(wanted - allowed))), ", ".join(map(str, sorted(allowed)))
+def _check_affinity(cpus: set[int]) -> None:
+    allowed_cpus = os.sched_getaffinity(0)
+    if not cpus <= allowed_cpus:
+        missing, have = ", ".join(map(str, sorted(cpus - allowed_cpus))), ", ".join(map(str, sorted(allowed_cpus)))
         raise OSError(0, f"processor {missing} is not among those this process may use ({have})")
 
 
 def _set_affinity(cpus: list[int]) -> str:
-    wanted = set(cpus)
-    _check_affinity(wanted)
-    _of_all_threads(lambda thread: os.sched_setaffinity(thread, wanted))
-    return f"on cpu {', '.join(map(str, sorted(wanted)))}"
+    cpu_set = set(cpus)
+    _check_affinity(cpu_set)
+    _of_all_threads(lambda thread: os.sched_setaffinity(thread, cpu_set))
+    return f"on cpu {', '.join(map(str, sorted(cpu_set)))}"
 
 
 def _try_policy(policy: str, priority: int) -> None:
@@ -154,6 +154,7 @@ def _try_policy(policy: str, priority: int) -> None:
         except (OSError, AttributeError) as fault:
             faults.append(fault)
 
+    # In a thread of its own, which ends: the class of this process does not change.
     trial = threading.Thread(target=enter)
     trial.start()
     trial.join()
@@ -163,7 +164,8 @@ def _try_policy(policy: str, priority: int) -> None:
 
 def _set_policy(policy: str, priority: int) -> str:
     number = getattr(os, _POLICIES[policy])
-    reset = os.SCHED_RESET_ON_FORK if policy != "other" else 0  # later compilers and workers are in the ordinary class
+    # Threads and processes that start later, as compilers and workers, are in the ordinary class.
+    reset = os.SCHED_RESET_ON_FORK if policy != "other" else 0
 
     def change(thread: int) -> None:
         # Not for the transport's threads: a starting thread reads its class with the flag and sets it again, which
@@ -176,17 +178,18 @@ def _set_policy(policy: str, priority: int) -> str:
 
 def _of_all_threads(change: Callable[[int], None]) -> None:
     """Changes all threads of this process, this one last; the transport's threads are as urgent as the loop."""
-    own, found = threading.get_native_id(), []
+    own_id, thread_ids = threading.get_native_id(), []
     with suppress(OSError):  # not on Linux: this thread only
-        found = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
-    for thread in found:
-        if thread != own:
+        thread_ids = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
+    for thread in thread_ids:
+        if thread != own_id:
             with suppress(ProcessLookupError):  # the thread has ended
                 change(thread)
     change(0)
 
 
 def _freeze_collector() -> str:
+    # Collected before it is frozen: frozen garbage would never be freed.
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -214,6 +217,7 @@ def _lock_memory() -> str:
 
     hard = _check_lock()
     if not _may_lock_all():
+        # With MCL_FUTURE later memory counts too, so the soft limit has to be out of its way.
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (hard, hard))
     library = ctypes.CDLL(None, use_errno=True)
     if library.mlockall(_MCL_CURRENT_AND_FUTURE) != 0:

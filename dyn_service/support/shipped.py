@@ -55,50 +55,50 @@ def launch_files(package: str = PACKAGE) -> Mapping[str, Path]:
         InvalidArgumentError: There is no such package, or it ships no files.
     """
     files = sorted((package_share(package) / "launch").rglob("*.y*ml"))
-    return {_bare(path.name): path for path in files if path.suffix in (".yaml", ".yml")}
+    return {_without_suffix(path.name): path for path in files if path.suffix in (".yaml", ".yml")}
 
 
-def find_robot(given: str | Path) -> Path:
+def find_robot(name_or_path: str | Path) -> Path:
     """Returns the file itself, or if it does not exist the shipped robot of that name.
 
     Raises:
         NotFoundError: It is neither a file nor looks like one; the message names the shipped robots.
     """
-    path, known = Path(given), robots()
+    path, shipped = Path(name_or_path), robots()
     if path.exists() or path.suffix or len(path.parts) != 1:
         return path
-    if path.name in known:
-        return known[path.name]
+    if path.name in shipped:
+        return shipped[path.name]
     raise NotFoundError(
-        f"there is no robot {path.name!r}, neither a file nor a shipped one: {', '.join(known)}"
-        f"{did_you_mean(path.name, known)}"
+        f"there is no robot {path.name!r}, neither a file nor a shipped one: {', '.join(shipped)}"
+        f"{did_you_mean(path.name, shipped)}"
     )
 
 
-def how_to_find(given: str) -> str:
+def how_to_find(path_text: str) -> str:
     """Returns the end of an error about a file that does not exist, if a shipped robot has its name; else ""."""
-    path = Path(given)
+    path = Path(path_text)
     with suppress(InvalidArgumentError):  # nothing is shipped
         if path.parent in (Path(), Path("urdf")) and path.suffix in ("", ".urdf") and path.stem in robots():
             return (
                 f"; {path.stem!r} is the name of a shipped robot: Robot.from_file(find_robot({path.stem!r})) reads it, "
-                "with find_robot of dyn_service.support.shipped"
+                "after `from dyn_service import find_robot`"
             )
     return ""
 
 
-def find_parameter_file(given: str | Path) -> Path:
+def find_parameter_file(name_or_path: str | Path) -> Path:
     """Returns the file itself, or if it does not exist the shipped one of `config/`: `config/server.yaml`, `server`."""
-    path = Path(given)
+    path = Path(name_or_path)
     if not path.exists() and path.parent in (Path(), Path("config")):
         for name in (path.name, f"{path.name}.yaml"):
-            known = package_share() / "config" / name
-            if known.is_file():
-                return known
+            candidate = package_share() / "config" / name
+            if candidate.is_file():
+                return candidate
     return path
 
 
-def find_launch_file(given: str | Path, package: str | None = None) -> Path:
+def find_launch_file(name_or_path: str | Path, package: str | None = None) -> Path:
     """The file itself, or the launch file of that name, with its suffix or without, that is shipped.
 
     With a package it is that package's, wherever the working directory is.
@@ -107,16 +107,16 @@ def find_launch_file(given: str | Path, package: str | None = None) -> Path:
         NotFoundError: Neither exists; names the shipped launch files.
         InvalidArgumentError: There is no such package, or it ships no files.
     """
-    if package is None and Path(given).exists():
-        return Path(given)
-    known = launch_files(PACKAGE if package is None else package)
-    found = known.get(_bare(str(given)))
-    if found is not None:
-        return found
-    whose = f"{PACKAGE} ships" if package is None else f"package {package!r} has"
+    if package is None and Path(name_or_path).exists():
+        return Path(name_or_path)
+    shipped = launch_files(PACKAGE if package is None else package)
+    path = shipped.get(_without_suffix(str(name_or_path)))
+    if path is not None:
+        return path
+    owner = f"{PACKAGE} ships" if package is None else f"package {package!r} has"
     raise NotFoundError(
-        f"there is no launch file {str(given)!r}; {whose} {', '.join(known) or 'none'}"
-        f"{did_you_mean(_bare(str(given)), known)}"
+        f"there is no launch file {str(name_or_path)!r}; {owner} {', '.join(shipped) or 'none'}"
+        f"{did_you_mean(_without_suffix(str(name_or_path)), shipped)}"
     )
 
 
@@ -125,7 +125,7 @@ def _holds_files(folder: Path) -> bool:
     return folder.is_dir() and any(path.is_file() and path.suffix != ".py" for path in folder.iterdir())
 
 
-def _bare(name: str) -> str:
+def _without_suffix(name: str) -> str:
     for suffix in LAUNCH_SUFFIXES:
         if name.endswith(suffix):
             return name.removesuffix(suffix)

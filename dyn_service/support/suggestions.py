@@ -7,40 +7,47 @@ two names is difflib's ratio 2 M / T (M characters in matching blocks of T in bo
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 LIKENESS = 0.6
 """difflib's own measure of close: `xzy` is to `xyz`, `elbo` to `elbow`, `damp` to `damping`."""
-SHORTEST = 3
-"""Characters below which a likeness is chance: one of the two letters of `qd` is in `q`."""
-LONGEST = 64
-"""Characters of a name that is compared; real ones have up to 60, and comparing costs the product of two lengths."""
-LISTED = 16
+# Of shorter names a likeness is chance: one of the two letters of `qd` is in `q`.
+MIN_LENGTH = 3
+"""Least characters of a name that is compared."""
+# Real names have up to 60 characters, and comparing takes the product of two lengths.
+MAX_LENGTH = 64
+"""Most characters of a name that is compared."""
+MAX_LISTED = 16
 """Most known names in a message."""
-MOST = 256
-"""Known names that are compared. Names are untrusted: a wrong one must not block a server (at most 0.1 s)."""
+# Names are untrusted: a wrong one must not block a server, at most 0.1 s.
+MAX_COMPARED = 256
+"""Most known names that are compared."""
 
 
-def closest(name: object, known: Iterable[str], likeness: float = LIKENESS) -> str | None:
+def closest(name: object, known_names: Iterable[str], likeness: float = LIKENESS) -> str | None:
     """The known name nearest to `name`; None if no name is close, or `name` is not text."""
-    if not isinstance(name, str) or not SHORTEST <= len(name) <= LONGEST:
+    if not isinstance(name, str) or not MIN_LENGTH <= len(name) <= MAX_LENGTH:
         return None
     names: dict[str, str] = {}
-    for one in known:
-        if len(one) <= LONGEST and len(names) < MOST:
-            names.setdefault(one.casefold(), one)
-    found = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=likeness)
-    return names[found[0]] if found else None
+    for known_name in known_names:
+        if len(known_name) <= MAX_LENGTH and len(names) < MAX_COMPARED:
+            names.setdefault(known_name.casefold(), known_name)
+    matches = difflib.get_close_matches(name.casefold(), names, n=1, cutoff=likeness)
+    return names[matches[0]] if matches else None
 
 
-def did_you_mean(name: object, known: Iterable[str]) -> str:
+def did_you_mean(name: object, known_names: Iterable[str]) -> str:
     """`; did you mean 'x'?` to end a message with; empty where no known name is near."""
-    near = closest(name, known)
-    return "" if near is None else f"; did you mean {near!r}?"
+    nearest = closest(name, known_names)
+    return "" if nearest is None else f"; did you mean {nearest!r}?"
 
 
-def known_instead(name: object, known: Iterable[str], are: str = "they are") -> str:
+def known_instead(name: object, known_names: Iterable[str], are: str = "they are") -> str:
     """`; did you mean 'x'?`, or if no known name is near, `; {are} a, b and 44 more`."""
-    names = list(known)
-    listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
-    return did_you_mean(name, names) or (f"; {are} {listed}" if names else "; there are none")
+    names = list(known_names)
+    return did_you_mean(name, names) or (f"; {are} {listing(names)}" if names else "; there are none")
+
+
+def listing(names: Sequence[str], most: int = MAX_LISTED) -> str:
+    """The first names, and the number of the others: `a, b and 44 more`."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,6 +1,4 @@
-"""Checks values of files against typed structs; errors name the value's path: `plant.rate_hz: expected a number, found
-text`.
-"""
+"""Checks values of files against typed structs. Errors name the path: `plant.rate_hz: expected a number`."""
 
 from __future__ import annotations
 
@@ -18,19 +16,12 @@ Place = tuple[str | int, ...]
 """A path from the root of a document: keys and list indices."""
 
 _PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-
 _AT = re.compile(r" - at (`key` in )?`\$(.*)`$")
-
 _MISSING_FIELD = re.compile(r"Object missing required field `(.*)`")
-
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.+)`")
-
 _NO_CHOICE = re.compile(r"Invalid enum value (.+)")
-
 _MISSING = re.compile(r"missing key '(.*)'")
-
 _TYPES = re.compile(r"`([^`]*)`")
-
 _WORDS = {
     "object": "a map",
     "array": "a list",
@@ -79,11 +70,7 @@ class MismatchError(Exception):
 
 
 def convert(value: Any, kind: type[T]) -> T:
-    """The plain value as the type `kind`, such as a struct.
-
-    Raises:
-        MismatchError: The value is not of this type.
-    """
+    """Returns the plain value as the type `kind`, such as a struct; raises `MismatchError` for other values."""
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as error:
@@ -101,9 +88,9 @@ def dotted(place: Iterable[str | int]) -> str:
     return text
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known_names: Iterable[str]) -> str:
     """`; did you mean 'x'?` where a known name is close, else the list of the known names."""
-    return known_instead(name, sorted(known), "known here:")
+    return known_instead(name, sorted(known_names), "known here:")
 
 
 def explain(error: msgspec.ValidationError, kind: Any, value: Any = _ABSENT) -> tuple[str, Place]:
@@ -116,30 +103,30 @@ def explain(error: msgspec.ValidationError, kind: Any, value: Any = _ABSENT) -> 
     steps: list[str | int] = []
     for key, index in _PATH_STEP.findall(place.group(2)) if place else ():
         steps.append(key or (int(index) if index != "..." else "*"))
-    unknown, chosen = _UNKNOWN_FIELD.fullmatch(message), _NO_CHOICE.fullmatch(message)
+    unknown, no_choice = _UNKNOWN_FIELD.fullmatch(message), _NO_CHOICE.fullmatch(message)
     if unknown:
         name = unknown.group(1)
-        struct = _struct_at(kind, steps)
-        known = [field.encode_name for field in msgspec.structs.fields(struct)] if struct else []
-        return f"unknown key {name!r}{suggestion(name, known)}", (*steps, name)
-    if chosen:
+        structs = [hint for hint in _types_at(kind, steps) if _is_struct(hint)]
+        field_names = [field.encode_name for struct in structs[:1] for field in msgspec.structs.fields(struct)]
+        return f"unknown key {name!r}{suggestion(name, field_names)}", (*steps, name)
+    if no_choice:
         literals = (hint for hint in _types_at(kind, steps) if typing.get_origin(hint) is typing.Literal)
         choices = [str(choice) for hint in literals for choice in typing.get_args(hint)]
-        near = did_you_mean(chosen.group(1).strip("'"), choices)
-        return f"expected one of {', '.join(choices)}, found {chosen.group(1)}{near}", tuple(steps)
+        hint = did_you_mean(no_choice.group(1).strip("'"), choices)
+        return f"expected one of {', '.join(choices)}, found {no_choice.group(1)}{hint}", tuple(steps)
     text = _plain(message)
     if ", found " not in text and text.startswith("expected"):
-        text += _found(value, steps)
+        text += _value_found(value, steps)
     return (f"a key of it: {text}" if place and place.group(1) else text), tuple(steps)
 
 
 def missing_key(message: str) -> str | None:
     """The name of the key that a message of `explain` says is missing; None for other messages."""
-    found = _MISSING.fullmatch(message)
-    return found.group(1) if found else None
+    missing = _MISSING.fullmatch(message)
+    return missing.group(1) if missing else None
 
 
-def _found(value: Any, steps: list[str | int]) -> str:
+def _value_found(value: Any, steps: list[str | int]) -> str:
     """`, found X` for the value at `steps`, to end a message with; empty if it has no short form."""
     for step in steps:
         try:
@@ -153,10 +140,8 @@ def _found(value: Any, steps: list[str | int]) -> str:
     return f", found {value!r}" if isinstance(value, int | str) and len(str(value)) <= _LONGEST_FOUND else ""
 
 
-def _struct_at(kind: Any, steps: list[str | int]) -> type[msgspec.Struct] | None:
-    """The struct type at `steps` below the type `kind`, or None."""
-    found = (hint for hint in _types_at(kind, steps) if isinstance(hint, type) and issubclass(hint, msgspec.Struct))
-    return next(found, None)
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def _types_at(kind: Any, steps: list[str | int]) -> list[Any]:
@@ -165,10 +150,10 @@ def _types_at(kind: Any, steps: list[str | int]) -> list[Any]:
     if origin is typing.Annotated:
         return _types_at(arguments[0], steps)
     if origin in (typing.Union, types.UnionType):
-        return [hint for one in arguments for hint in _types_at(one, steps)]
+        return [hint for argument in arguments for hint in _types_at(argument, steps)]
     if not steps:
         return [kind]
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+    if _is_struct(kind):
         hints = typing.get_type_hints(kind, include_extras=True)
         fields = [field.name for field in msgspec.structs.fields(kind) if field.encode_name == steps[0]]
         return [hint for name in fields for hint in _types_at(hints[name], steps[1:])]
@@ -182,8 +167,8 @@ def _plain(message: str) -> str:
     missing = _MISSING_FIELD.fullmatch(message)
     if missing:
         return f"missing key {missing.group(1)!r}"
-    named = _TYPES.sub(lambda types: " or ".join(_WORDS.get(t, t) for t in types.group(1).split(" | ")), message)
-    named = named.replace(", got ", ", found ")
+    plain = _TYPES.sub(lambda types: " or ".join(_WORDS.get(t, t) for t in types.group(1).split(" | ")), message)
+    plain = plain.replace(", got ", ", found ")
     for pattern, words in _PHRASES:
-        named = pattern.sub(words, named)
-    return named[:1].lower() + named[1:]
+        plain = pattern.sub(words, plain)
+    return plain[:1].lower() + plain[1:]

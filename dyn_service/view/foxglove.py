@@ -7,7 +7,6 @@ message of a topic first, latched or not, because a robot's description is publi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -15,7 +14,7 @@ import foxglove
 from foxglove.websocket import ChannelView, Client, ServerListener
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
-from dyn_service.graph.bags.recording import TopicListener, WallClock
+from dyn_service.graph.bags.topic_recorder import Folders, TopicListener, WallClock
 from dyn_service.messages import Message, decode, ros_type, schema
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.cdr import to_cdr
@@ -34,27 +33,27 @@ _WAIT_MS = 50
 class FoxgloveServer:
     """Serves the messages of topics to Foxglove and other clients of its protocol.
 
-    url: its address. found: called with the name and type of each new topic.
+    url: its address. on_topic: called with the name and type of each new topic.
 
-    topics: Full names, or patterns such as `/arm/*`; "*" is all. folders: Returns the current folders of nodes, see
-    `graph.runtime_folders`. say: Called with each problem, once. port: The port; 0 chooses a free one. origins: Pages
-    that may connect, in addition to `ORIGINS` and those of this machine.
+    topics: Full names, or patterns such as `/arm/*`; "*" is all. folders: See `recording.Folders`. say: Called with
+    each problem, once. port: The port; 0 chooses a free one. origins: Pages that may connect, in addition to `ORIGINS`
+    and those of this machine.
     """
 
     def __init__(
         self,
         topics: Sequence[str],
-        folders: Callable[[], Sequence[Path]],
+        folders: Folders,
         say: Callable[[str], None],
-        found: Callable[[str, str], None],
+        on_topic: Callable[[str, str], None],
         host: str = "127.0.0.1",
         port: int = PORT,
         origins: Sequence[str] = (),
     ) -> None:
-        self._say, self._found = say, found
+        self._say, self._on_topic = say, on_topic
         self._context = foxglove.Context()
         self._channels: dict[str, _Channel] = {}
-        self._refused: set[tuple[str, type[Message]]] = set()
+        self._second_types: set[tuple[str, type[Message]]] = set()
         self._clock = WallClock()
         self._new_viewers = _NewViewers()
         self.malformed = 0
@@ -69,7 +68,8 @@ class FoxgloveServer:
                 supported_encodings=["cdr"],
                 context=self._context,
             )
-        except RuntimeError:  # taken since the check; the library's message is not helpful
+        except RuntimeError:
+            # Another process took the port since the proxy chose it; the library's message does not say so.
             self._proxy.close()
             raise UnavailableError(f"Foxglove's server cannot listen on {inner_host}:{inner_port}") from None
         self._listener = TopicListener(topics, folders, say, "shown")
@@ -104,13 +104,12 @@ class FoxgloveServer:
     def _take(self, topic: str, kind: type[Message], frame: memoryview) -> None:
         channel = self._channel(topic, kind)
         if channel.kind is not kind:
-            if (topic, kind) not in self._refused:
-                self._refused.add((topic, kind))
-                self._say(
-                    f"topic {topic!r} is published as {ros_type(channel.kind)} and as {ros_type(kind)}: "
-                    "the second is not shown"
-                )
+            if (topic, kind) not in self._second_types:
+                self._second_types.add((topic, kind))
+                kinds = f"{ros_type(channel.kind)} and as {ros_type(kind)}"
+                self._say(f"topic {topic!r} is published as {kinds}: the second is not shown")
             return
+        # For a new viewer: a robot's description is published once.
         channel.last = frame, self._clock.now_ns()
         if channel.out.has_sinks():
             self._send(channel, *channel.last)
@@ -120,7 +119,7 @@ class FoxgloveServer:
         channel = self._channels.get(topic)
         if channel is None:
             channel = self._channels[topic] = _Channel(topic, kind, self._context)
-            self._found(topic, ros_type(kind))
+            self._on_topic(topic, ros_type(kind))
         return channel
 
     def _send(self, channel: _Channel, frame: memoryview, came_ns: int) -> None:
@@ -155,8 +154,8 @@ class _Channel:
         self.topic, self.kind = topic, kind
         self.last: tuple[memoryview, int] | None = None
         self.stamp_s = float("-inf")
-        about = foxglove.Schema(name=ros_type(kind), encoding="ros2msg", data=schema(kind).encode())
-        self.out = foxglove.Channel(topic, schema=about, message_encoding="cdr", context=context)
+        schema_of_topic = foxglove.Schema(name=ros_type(kind), encoding="ros2msg", data=schema(kind).encode())
+        self.out = foxglove.Channel(topic, schema=schema_of_topic, message_encoding="cdr", context=context)
 
 
 class _NewViewers(ServerListener):

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
-from dyn_service.errors import FailedPreconditionError
+from dyn_service.errors import FailedPreconditionError, UnimplementedError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Description, Inertial
 from dyn_service.model.description import Shape as Written
@@ -66,11 +66,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Looks:
-    """Shapes by link. notes: what is not shown as in the file, and why. drawn: the links with shapes of their own."""
+    """Shapes by link. notes: what is not shown as in the file, and why. with_shapes: links with shapes of their own."""
 
     shapes: Mapping[str, Sequence[Shape]]
     notes: Sequence[str] = ()
-    drawn: frozenset[str] = field(default=frozenset())
+    with_shapes: frozenset[str] = field(default=frozenset())
 
 
 def looks_of(description: Description, folder: Path) -> Looks:
@@ -82,21 +82,22 @@ def looks_of(description: Description, folder: Path) -> Looks:
     notes: list[str] = []
     lacking: set[str] = set()
     for link in description.links:
-        chosen = [shape for shape in link.shapes if shape.visual or shape.unread] or list(link.shapes)
-        for shape in (part for whole in chosen for part in without_capsules(whole)):
-            shown = _shown(shape, folder)
-            if isinstance(shown, str):
-                notes.append(f"link {link.name!r} is not shown as it is: {shown}")
+        visible = [shape for shape in link.shapes if shape.visual or shape.unread] or list(link.shapes)
+        for shape in (part for whole in visible for part in without_capsules(whole)):
+            drawable = _drawable_shape(shape, folder)
+            if isinstance(drawable, str):
+                notes.append(f"link {link.name!r} is not shown as it is: {drawable}")
                 lacking.add(link.name)
             else:
-                shapes.setdefault(link.name, []).append(shown)
-    drawn = frozenset(shapes)
-    wanted = lacking - drawn if drawn else None
-    made = {name: found for name, found in placeholders(description).items() if wanted is None or name in wanted}
-    return Looks({**shapes, **made}, tuple(notes), drawn)
+                shapes.setdefault(link.name, []).append(drawable)
+    drawn_links = frozenset(shapes)
+    stand_ins = placeholders(description)
+    if drawn_links:
+        stand_ins = {name: parts for name, parts in stand_ins.items() if name in lacking - drawn_links}
+    return Looks({**shapes, **stand_ins}, tuple(notes), drawn_links)
 
 
-def _shown(shape: Written, folder: Path) -> Shape | str:
+def _drawable_shape(shape: Written, folder: Path) -> Shape | str:
     """Returns the shape to draw, or why it cannot be drawn."""
     file = mesh_file(shape.mesh, folder) if shape.kind == "mesh" else None
     if shape.unread or shape.kind == "plane":
@@ -112,18 +113,18 @@ def _shown(shape: Written, folder: Path) -> Shape | str:
 
 def placeholders(description: Description) -> dict[str, list[Shape]]:
     """Returns rods and ellipsoids for all links with joints or mass."""
-    made: dict[str, list[Shape]] = {}
+    shapes: dict[str, list[Shape]] = {}
     arms = [(joint.parent, np.asarray(joint.xyz, dtype=np.float64)) for joint in description.joints]
     longest = max((float(np.linalg.norm(arm)) for _, arm in arms), default=1.0) or 1.0
     for parent, arm in arms:
         if float(np.linalg.norm(arm)) > _MIN_ROD:
-            made.setdefault(parent, []).append(rod(arm, _ROD_SHARE * longest))
+            shapes.setdefault(parent, []).append(rod(arm, _ROD_SHARE * longest))
     for link in description.links:
         if link.inertial is not None and link.inertial.mass > 0.0:
             shape = ellipsoid(link.inertial, longest)
             if shape is not None:
-                made.setdefault(link.name, []).append(shape)
-    return made
+                shapes.setdefault(link.name, []).append(shape)
+    return shapes
 
 
 def rod(arm: Vector, radius: float) -> Shape:
@@ -132,9 +133,8 @@ def rod(arm: Vector, radius: float) -> Shape:
     z = arm / length
     x = np.cross(np.eye(3)[int(np.argmin(np.abs(z)))], z)
     x /= np.linalg.norm(x)
-    return Shape(
-        "cylinder", (min(radius, 0.3 * length), length), 0.5 * arm, np.column_stack([x, np.cross(z, x), z]), ROD
-    )
+    size, rotation = (min(radius, 0.3 * length), length), np.column_stack([x, np.cross(z, x), z])
+    return Shape("cylinder", size, 0.5 * arm, rotation, ROD)
 
 
 def ellipsoid(inertial: Inertial, largest: float) -> Shape | None:
@@ -142,12 +142,14 @@ def ellipsoid(inertial: Inertial, largest: float) -> Shape | None:
     `largest` m, because inertias in files are not always physical.
     """
     moments, axes = np.linalg.eigh(inertial.inertia)
-    # I_1 = m/5 (b^2 + c^2), so a^2 = 5/(2 m) (I_2 + I_3 - I_1); an inertia no body can have makes one of them negative
+    # I_1 = m/5 (b^2 + c^2), so a^2 = 5/(2 m) (I_2 + I_3 - I_1), negative for an inertia that no body can have.
     squares = 2.5 / inertial.mass * (moments.sum() - 2.0 * moments)
+    # Inertias in files are not always physical.
     semi = np.minimum(np.sqrt(np.maximum(squares, 0.0)), 0.5 * largest)
     if float(semi.max()) < _MIN_ROD:
         return None
     semi = np.maximum(semi, 0.05 * semi.max())
+    # eigh may return a reflection, which has no quaternion.
     if np.linalg.det(axes) < 0.0:
         axes = axes * np.array([1.0, 1.0, -1.0])
     return Shape("ellipsoid", tuple(semi.tolist()), inertial.com, inertial.rotation @ axes, BODY)
@@ -170,8 +172,8 @@ class Mesh:
 
 def meshes_of(file: Path, scale: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Sequence[Mesh]:
     """Returns the content of a mesh file, scaled: one mesh per colour; empty if it cannot be read."""
-    along = np.array(scale)
-    return [Mesh((one.vertices * along).astype(np.float32), one.faces, one.colour) for one in _read(file)]
+    factors = np.array(scale)
+    return [Mesh((mesh.vertices * factors).astype(np.float32), mesh.faces, mesh.colour) for mesh in _read(file)]
 
 
 @lru_cache(maxsize=256)
@@ -182,20 +184,21 @@ def _read(file: Path) -> tuple[Mesh, ...]:
     try:
         if file.stat().st_size > MAX_BYTES:
             return ()
+        # The strict importer of robots opens no mesh; this reader is only for display.
         scene: Any = trimesh.load_scene(file)
         for part in scene.dump():  # with the transforms of the file's scene graph
             if len(getattr(part, "faces", ())):
                 parts.setdefault(_colour(part.visual), []).append(part)
-        found = tuple(_joined(some, colour) for colour, some in parts.items())
+        meshes = tuple(_joined(colour_parts, colour) for colour, colour_parts in parts.items())
     except Exception:  # noqa: BLE001  trimesh's readers may raise anything for an invalid file
         return ()
-    return found if all(np.isfinite(one.vertices).all() for one in found) else ()
+    return meshes if all(np.isfinite(mesh.vertices).all() for mesh in meshes) else ()
 
 
 def _joined(parts: Sequence[Any], colour: Colour | None) -> Mesh:
-    before = np.cumsum([0, *(len(part.vertices) for part in parts[:-1])])
+    offsets = np.cumsum([0, *(len(part.vertices) for part in parts[:-1])])
     vertices = np.concatenate([np.asarray(part.vertices) for part in parts])
-    faces = np.concatenate([np.asarray(part.faces) + first for part, first in zip(parts, before, strict=True)])
+    faces = np.concatenate([np.asarray(part.faces) + first for part, first in zip(parts, offsets, strict=True)])
     return Mesh(vertices.astype(np.float32), faces.astype(np.uint32), colour)
 
 
@@ -219,6 +222,8 @@ _SCALE = np.array([[46, 160, 67], [230, 190, 40], [214, 48, 49]], dtype=np.float
 """Colours of the shares 0, 1/2 and 1."""
 FORCE_LENGTH = 0.35
 """Length of the arrow of the largest joint force, relative to the robot's size."""
+_STARTS = 24
+"""Starts from which closed positions are searched."""
 _MIN_FORCE = 0.03
 """Smallest force with an arrow, relative to the largest."""
 
@@ -247,31 +252,34 @@ class Snapshot:
 
 
 class Scene:
-    """A robot for display, with the planes it can touch. links: those of `Snapshot.position`. stands: whether it has
-    contacts.
-    """
+    """A robot for display, with the planes it can touch. links: of `Snapshot.position`. stands: has contacts."""
 
     def __init__(self, robot: RobotQueries, ground: Ground | None = None) -> None:
         self.robot, self._ground, self.stands = robot, ground, ground is not None
-        self.at = robot.configuration
-        about = robot.description
-        self.links = about.link_names
-        self._joints = about.all_joint_names
-        self._child = np.array([self.links.index(joint.child) for joint in about.joints], dtype=np.intp)
-        # rows of constraint_forces with an effort, and its index
-        entries = dict(zip(self.at.names, self.at.v_slices, strict=True))
+        self.configuration = robot.configuration
+        description = robot.description
+        self.links = description.link_names
+        self._joints = description.all_joint_names
+        children = (joint.child for joints in (description.joints, description.loop_joints) for joint in joints)
+        self._child = np.array([self.links.index(child) for child in children], dtype=np.intp)
+        # A joint of the tree is at its child's origin, a loop joint anywhere on its child.
+        self._offset = np.zeros((len(self._child), 3))
+        for k, loop in enumerate(description.loop_joints, start=len(description.joints)):
+            self._offset[k] = loop.child_xyz
+        # Only joints with a motor have an effort limit, whose share gives the colour of their arrow.
+        entries = dict(zip(self.configuration.names, self.configuration.v_slices, strict=True))
         self._entry = [entries.get(name) for name in self._joints]
 
     @cached_property
     def size(self) -> float:
         """Largest distance of link origins from their centre at the neutral position, m; at least 0.1."""
-        position = self.robot.link_poses(self.at.neutral).position
+        position = self.robot.link_poses(self._closed(self.configuration.neutral)).position
         return max(0.1, float(np.linalg.norm(position - position.mean(axis=0), axis=1).max()))
 
     @cached_property
     def floor(self) -> float:
         """Height of the floor, m: 0, or below the lowest link."""
-        return min(0.0, float(self.robot.link_poses(self.position_of(self.start())).position[:, 2].min()))
+        return min(0.0, float(self.robot.link_poses(self.first).position[:, 2].min()))
 
     @cached_property
     def limits(self) -> Array:
@@ -280,14 +288,32 @@ class Scene:
         return np.where(np.isfinite(efforts) & (efforts > 0.0), efforts, np.nan)
 
     def still(self, q: Array) -> Snapshot:
-        """Returns the robot at rest at q (nq,) without contacts: efforts balance gravity."""
-        return self._shown(q, np.zeros(self.at.nv), np.asarray(self.robot.gravity_forces(q)), None)
+        """Returns the robot at rest at q (nq,), with loops at the nearest closed position, without contacts.
+
+        Efforts balance gravity. They are NaN if they are unknown: the robot's files name no motors of its loops, or
+        none can hold it.
+        """
+        if self._has_loops:
+            q = np.asarray(self.robot.assemble(q))
+        try:
+            tau = np.asarray(self.robot.gravity_forces(q))
+        except (FailedPreconditionError, UnimplementedError):
+            tau = np.full(self.configuration.nv, np.nan)
+        return self._snapshot(q, np.zeros(self.configuration.nv), tau, None)
 
     def moving(self, q: Array, v: Array, tau: Array) -> Snapshot:
-        """Returns the robot at q (nq,), v (nv,) under efforts tau (nv,) and contact forces."""
-        return self._shown(q, v, tau, self._ground)
+        """Returns the robot at q (nq,), v (nv,) under efforts tau (nv,) and contact forces.
 
-    def _shown(self, q: Array, v: Array, tau: Array, ground: Ground | None) -> Snapshot:
+        Measured positions and velocities leave loops open: they are shown at the nearest closed position, with the
+        velocities that the independent ones cause.
+        """
+        if self._has_loops:
+            q = np.asarray(self.robot.assemble(q))
+            motion = self.robot.independent_motion(q, np.zeros(self.configuration.nv))
+            v = motion.jacobian @ (motion.selection @ v)
+        return self._snapshot(q, v, tau, self._ground)
+
+    def _snapshot(self, q: Array, v: Array, tau: Array, ground: Ground | None) -> Snapshot:
         poses = self.robot.link_poses(q)
         points = pushes = np.zeros((0, 3))
         wrenches = None
@@ -296,15 +322,16 @@ class Scene:
             wrenches = ground.wrenches(points, poses.rotation, poses.position, pushes)
         branch = self.robot.system_momentum(q, v, frame="world")
         share = np.abs(tau) / self.limits
-        forces = self._carried(q, v, tau, wrenches)
+        forces = self._joint_forces(q, v, tau, wrenches)
         size = np.linalg.norm(forces, axis=1)
         largest = float(size.max(initial=0.0))
-        shown: list[int] = np.flatnonzero((size > _MIN_FORCE * largest) & np.isfinite(size)).tolist()
-        begin = poses.position[self._child[shown]]
+        visible: list[int] = np.flatnonzero((size > _MIN_FORCE * largest) & np.isfinite(size)).tolist()
+        child = self._child[visible]
+        begin = poses.position[child] + (poses.rotation[child] @ self._offset[visible][..., None])[..., 0]
         contact_force = np.linalg.norm(pushes, axis=1)
         largest = max(largest, float(contact_force.max(initial=0.0)), 1e-12)
         per_newton = FORCE_LENGTH * self.size / largest
-        arrows = per_newton * forces[shown]
+        arrows = per_newton * forces[visible]
         return Snapshot(
             rotation=poses.rotation,
             position=poses.position,
@@ -312,33 +339,87 @@ class Scene:
             tau=tau,
             share=share,
             loads=np.stack([begin, begin + arrows], axis=1).reshape(-1, 2, 3),
-            force=size[shown],
-            colours=colours([self._share(share, k) for k in shown]),
-            joints=tuple(self._joints[k] for k in shown),
+            force=size[visible],
+            colours=colours([self._share(share, k) for k in visible]),
+            joints=tuple(self._joints[k] for k in visible),
             contacts=np.stack([points, points + per_newton * pushes], axis=1),
             contact_force=contact_force,
         )
 
-    def _carried(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> Array:
-        """Returns joint forces (nj, 3) N, world axes; NaN if the mass matrix is singular."""
+    def _joint_forces(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> Array:
+        """Returns joint forces (nj, 3) N, world axes; NaN if the mass matrix is singular or tau is NaN."""
+        if not np.isfinite(tau).all():
+            return np.full((len(self._joints), 3), np.nan)
         try:
-            carried: Array = self.robot.constraint_forces(q, v, tau, frame="world", wrenches=wrenches).constraint[:, 3:]
+            forces: Array = self.robot.constraint_forces(q, v, tau, frame="world", wrenches=wrenches).constraint[:, 3:]
         except FailedPreconditionError:
-            carried = np.full((len(self._joints), 3), np.nan)
-        return carried
+            forces = np.full((len(self._joints), 3), np.nan)
+        return forces
 
     def position_of(self, offsets: Array) -> Array:
-        """Returns q (nq,) from one number per velocity (nv,): positions of joints with one degree of freedom,
-        displacements from neutral for others.
-        """
-        q: Array = self.at.integrate(self.at.neutral, offsets)
+        """Returns q (nq,) from a number per velocity (nv,): positions; of joints with several, shifts from neutral."""
+        q: Array = self.configuration.integrate(self.configuration.neutral, offsets)
         return q
+
+    @cached_property
+    def first(self) -> Array:
+        """Initial q (nq,): that of `start`, with loops closed."""
+        return self._closed(self.position_of(self.start()))
+
+    def _closed(self, q: Array) -> Array:
+        """Returns q (nq,), of a robot with loops a closed position: the nearest, or that nearest to another start.
+
+        Raises:
+            FailedPreconditionError: No closed position was found.
+        """
+        if not self._has_loops:
+            return q
+        for seed in range(_STARTS):
+            try:
+                return np.asarray(self.robot.assemble(q))
+            except FailedPreconditionError:  # middles of limits may be far from all closed positions
+                q = self.configuration.neutral if seed == 0 else self.robot.random_configuration(seed=seed)
+        return np.asarray(self.robot.assemble(q))
+
+    @cached_property
+    def independent(self) -> list[int]:
+        """Entries of v that determine the position: all, of a robot with loops those that its loops leave free."""
+        if not self._has_loops:
+            return list(range(self.configuration.nv))
+        motion = self.robot.independent_motion(self.first, np.zeros(self.configuration.nv))
+        return [int(k) for k in np.flatnonzero(np.asarray(motion.selection).any(axis=0))]
+
+    def numbers_of(self, q: Array) -> Array:
+        """Returns the numbers (nv,) of which `position_of` makes q (nq,)."""
+        numbers: Array = self.configuration.difference(self.configuration.neutral, q)
+        return numbers
+
+    def moved(self, q: Array, values: Array) -> Array:
+        """Returns the position at which the entries `independent` of the numbers of q (nq,) are `values`.
+
+        Of a robot with loops it is the nearest closed one, or q if the loops cannot be closed there.
+        """
+        numbers = self.numbers_of(q)
+        numbers[self.independent] = values
+        target = self.position_of(numbers)
+        if not self._has_loops:
+            return target
+        slices = zip(self.configuration.names, self.configuration.v_slices, strict=True)
+        fixed = [name for name, part in slices if set(range(part.start, part.stop)) <= set(self.independent)]
+        try:
+            return np.asarray(self.robot.assemble(target, fixed=fixed))
+        except FailedPreconditionError:
+            return q
+
+    @property
+    def _has_loops(self) -> bool:
+        return bool(self.robot.description.loop_joints)
 
     def ranges(self) -> tuple[Array, Array]:
         """Ranges (nv,) of the numbers of `position_of`: position limits, or a turn, or the robot's size."""
-        free = np.where(self.at.turns, math.pi, self.size)
+        free = np.where(self.configuration.turns, math.pi, self.size)
         lower, upper = -free, free.copy()
-        for in_q, in_v in zip(self.at.q_slices, self.at.v_slices, strict=True):
+        for in_q, in_v in zip(self.configuration.q_slices, self.configuration.v_slices, strict=True):
             if in_v.stop - in_v.start == 1:
                 low, high = self.robot.limits.lower[in_q.start], self.robot.limits.upper[in_q.start]
                 lower[in_v] = low if math.isfinite(low) else lower[in_v]
@@ -353,20 +434,20 @@ class Scene:
 
     def _share(self, share: Array, row: int) -> float:
         entry = self._entry[row]
-        found = share[entry] if entry is not None else np.array([np.nan])
-        return float(np.nanmax(found)) if np.isfinite(found).any() else math.nan
+        joint_share = share[entry] if entry is not None else np.array([np.nan])
+        return float(np.nanmax(joint_share)) if np.isfinite(joint_share).any() else math.nan
 
 
 def colours(shares: list[float]) -> Colours:
     """Returns colours (k, 3), green through yellow to red for 0 to 1 and above; grey for NaN."""
-    at = np.array(shares, dtype=np.float64)
-    mixed = np.stack([np.interp(np.nan_to_num(at), (0.0, 0.5, 1.0), channel) for channel in _SCALE.T], axis=-1)
-    return np.where(np.isnan(at)[:, None], UNKNOWN, mixed).round().astype(np.uint8)
+    values = np.array(shares, dtype=np.float64)
+    mixed = np.stack([np.interp(np.nan_to_num(values), (0.0, 0.5, 1.0), channel) for channel in _SCALE.T], axis=-1)
+    return np.where(np.isnan(values)[:, None], UNKNOWN, mixed).round().astype(np.uint8)
 
 
 def quaternions(rotation: Array) -> Array:
     """Returns unit quaternions (k, 4), w x y z, of rotations (k, 3, 3)."""
-    return np.array([quaternion_of(each) for each in rotation])
+    return np.array([quaternion_of(R) for R in rotation])
 
 
 class Ground:
@@ -383,10 +464,17 @@ class Ground:
     def __init__(self, robot: RobotQueries, parameters: Mapping[str, Any]) -> None:
         self.contacts = unpack_contacts(parameters["contacts"], "contacts")
         dt = 1.0 / (float(parameters.get("rate_hz", 1000.0)) * int(parameters.get("substeps", 1)))
-        at = robot.configuration
+        configuration = robot.configuration
         integrator = parameters.get("integrator", "rk4")
         task = checked(
-            at, at.neutral, np.zeros(at.nv), None, dt=dt, steps=1, integrator=integrator, contacts=self.contacts
+            configuration,
+            configuration.neutral,
+            np.zeros(configuration.nv),
+            None,
+            dt=dt,
+            steps=1,
+            integrator=integrator,
+            contacts=self.contacts,
         )
         self._dynamics = SupportedDynamics(robot, task)
         self._links = [robot.link_names.index(contact.link) for contact in self.contacts]
@@ -402,13 +490,13 @@ class Ground:
 
     def forces(self, q: Array, v: Array, tau: Array) -> Array:
         """Returns contact forces on the robot (nc, 3) N, world axes, at q (nq,), v (nv,) under efforts tau (nv,)."""
-        return self._dynamics.moved(q, v, tau)[1]
+        return self._dynamics.solve(q, v, tau)[1]
 
     def points(self, rotation: Array, position: Array) -> Array:
         """Returns contact points (nc, 3) m for links at rotation (nl, 3, 3), position (nl, 3)."""
-        turned = (rotation[self._links] @ self._points[..., None])[..., 0]
-        found: Array = position[self._links] + turned - self._radii * self._normal
-        return found
+        offset_W = (rotation[self._links] @ self._points[..., None])[..., 0]
+        points: Array = position[self._links] + offset_W - self._radii * self._normal
+        return points
 
     def wrenches(self, points: Array, rotation: Array, position: Array, forces: Array) -> list[Wrench]:
         """Returns contact forces as wrenches on links."""

@@ -26,13 +26,14 @@ FRAME_S = 1.0 / 30.0
 """Between two pictures."""
 MIN_EFFORT = 1e-9
 """N m | N: what is smaller is rounding."""
+# The robot looks solid, and joint loads inside it still show.
 OPACITY = 0.85
-"""Opacity of the links: a robot looks solid, and joint loads inside it still show."""
+"""Opacity of the links."""
+# Not white: many robots are.
 BACKGROUND = (232, 235, 240)
-"""Not white: many robots are."""
+# With `AMBIENT` the light does not saturate white, so that white robots have shading.
 LIGHTS = {"sun": (1.7, (0.5, -1.0, 2.0)), "fill": (0.85, (1.0, 1.5, 0.7))}
-"""Intensity and direction of the light; with `AMBIENT` it does not saturate white, so that white robots have
-shading."""
+"""Intensity and direction of each light."""
 AMBIENT = 0.7
 GHOST = (255, 176, 46)
 GHOST_OPACITY = 0.25
@@ -64,13 +65,13 @@ class Viewer:
         self._lock = threading.Lock()
         self._proxy = WebProxy("the viewer", host, port, origins, say)
         with _silent():
-            inner, own = self._proxy.inner
-            self.server = viser.ViserServer(inner, own, label=scene.robot.description.name, verbose=False)
+            inner_host, inner_port = self._proxy.inner
+            self.server = viser.ViserServer(inner_host, inner_port, label=scene.robot.description.name, verbose=False)
         self.url = f"http://{host}:{self._proxy.port}"
         self.server.scene.set_up_direction("+z")
         self.server.gui.configure_theme(show_logo=False, show_share_button=False)
         self.server.gui.main_panel.dock_right()
-        self._lit()
+        self._add_lights()
         size = scene.size
         self.server.scene.add_grid(
             "/floor",
@@ -84,19 +85,18 @@ class Viewer:
         self.server.initial_camera.position = middle + size * np.array([1.1, -1.45, 0.65])
         self.server.initial_camera.look_at = middle
         self._bodies: list[Any] = []
-        self._links = self._robot("robot", looks, None)
-        self._ghost = self._robot("ghost", looks, GHOST)
+        self._links = self._add_robot("robot", looks, None)
+        self._ghost = self._add_robot("ghost", looks, GHOST)
         self._axes = [
             self.server.scene.add_frame(f"/axes/{k}", axes_length=0.12 * size, axes_radius=0.006 * size, visible=False)
             for k in range(len(scene.links))
         ]
-        self._names = [
-            self.server.scene.add_label(f"/names/{k}", name, visible=False) for k, name in enumerate(scene.links)
-        ]
+        add_label = self.server.scene.add_label
+        self._names = [add_label(f"/names/{k}", name, visible=False) for k, name in enumerate(scene.links)]
         self._centre = self.server.scene.add_icosphere("/centre", radius=0.04 * size, color=CENTRE)
         self._arrows: dict[str, Any] = {}
-        self._shown = {"loads": True, "contacts": True, "axes": False, "names": False}
-        self._said: Any = None
+        self._visible = {"loads": True, "contacts": True, "axes": False, "names": False}
+        self._efforts: Any = None
         self._last: Snapshot | None = None
         self.show_ghost(None)
         self.show(first)
@@ -115,14 +115,14 @@ class Viewer:
             if self.scene.stands:
                 kinds.insert(1, ("contacts", "contact forces"))
             for name, label in kinds:
-                box = gui.add_checkbox(label, self._shown[name])
+                box = gui.add_checkbox(label, self._visible[name])
                 box.on_update(partial(self._choose, name))
             body = gui.add_slider("links' opacity", 0.0, 1.0, step=0.05, initial_value=OPACITY)
             body.on_update(lambda event: self._fade(float(event.target.value)))
             centre = gui.add_checkbox("centre of mass", True)
-            centre.on_update(lambda event: self._each([self._centre], event.target.value))
+            centre.on_update(lambda event: self._set_visible([self._centre], event.target.value))
         with gui.add_folder("Efforts and their share of the limit"):
-            self._said = gui.add_html("")
+            self._efforts = gui.add_html("")
         if self._last is not None:
             self.show(self._last)
 
@@ -130,14 +130,14 @@ class Viewer:
         """Shows the robot in this state."""
         with self._lock, self.server.atomic():
             self._last = snapshot
-            turned = quaternions(snapshot.rotation)
+            wxyz_of_links = quaternions(snapshot.rotation)
             for handles in (self._links, self._axes, self._names):
-                for handle, position, wxyz in zip(handles, snapshot.position, turned, strict=True):
+                for handle, position, wxyz in zip(handles, snapshot.position, wxyz_of_links, strict=True):
                     handle.position, handle.wxyz = position, wxyz
             self._centre.position = snapshot.centre
             self._show_loads(snapshot)
-            if self._said is not None:
-                self._said.content = efforts_table(self.scene, snapshot)
+            if self._efforts is not None:
+                self._efforts.content = efforts_table(self.scene, snapshot)
 
     def show_ghost(self, snapshot: Snapshot | None) -> None:
         """Shows the robot where it should be, translucent; None hides that."""
@@ -151,13 +151,14 @@ class Viewer:
                     handle.position, handle.wxyz = position, wxyz
 
     def sliders(self) -> None:
-        """Adds a slider for each joint, by which the robot is moved; it is shown held still."""
+        """Adds a slider for each independent joint, by which the robot is moved; it is shown held still."""
         scene, gui = self.scene, self.server.gui
-        lower, upper = scene.ranges()
-        middle = scene.start()
+        names = [scene.configuration.velocity_names[k] for k in scene.independent]
+        turns = scene.configuration.turns[scene.independent]
+        lower, upper, first = (x[scene.independent] for x in (*scene.ranges(), scene.numbers_of(scene.first)))
         # Multiples of a power of ten, so that a value fits its field; a limit of 2.8973 is rounded inwards to 2.897.
         steps = [10.0 ** math.floor(math.log10((high - low) / 1000.0)) for low, high in zip(lower, upper, strict=True)]
-        units = " | ".join(unit for unit, there in (("rad", scene.at.turns), ("m", ~scene.at.turns)) if there.any())
+        units = " | ".join(unit for unit, mask in (("rad", turns), ("m", ~turns)) if mask.any())
         with gui.add_folder(f"Joints [{units}]"):
             sliders: list[Any] = [
                 gui.add_slider(
@@ -165,18 +166,25 @@ class Viewer:
                     _multiple(math.ceil(low / step - 1e-9), step),
                     _multiple(math.floor(high / step + 1e-9), step),
                     step=step,
-                    initial_value=_multiple(round(at / step), step),
+                    initial_value=_multiple(round(start / step), step),
                 )
-                for name, low, high, step, at in zip(scene.at.velocity_names, lower, upper, steps, middle, strict=True)
+                for name, low, high, step, start in zip(names, lower, upper, steps, first, strict=True)
             ]
             back = gui.add_button("back to the start")
 
+        # Each position of a robot with loops begins at the last one, which determines the branch.
+        q = scene.first
+
         def moved(_: object = None) -> None:
-            self.show(scene.still(scene.position_of(np.array([slider.value for slider in sliders]))))
+            nonlocal q
+            q = scene.moved(q, np.array([slider.value for slider in sliders]))
+            self.show(scene.still(q))
 
         starts = [slider.value for slider in sliders]
 
         def again(_: object) -> None:
+            nonlocal q
+            q = scene.first
             for slider, start in zip(sliders, starts, strict=True):
                 slider.value = start
             moved()
@@ -187,11 +195,11 @@ class Viewer:
         moved()
 
     def _choose(self, name: str, event: Any) -> None:
-        visible = self._shown[name] = bool(event.target.value)
+        visible = self._visible[name] = bool(event.target.value)
         if name == "axes":
-            self._each(self._axes, visible)
+            self._set_visible(self._axes, visible)
         elif name == "names":
-            self._each(self._names, visible)
+            self._set_visible(self._names, visible)
         elif self._last is not None:
             with self._lock:
                 self._show_loads(self._last)
@@ -201,7 +209,7 @@ class Viewer:
             for handle in self._bodies:
                 handle.opacity, handle.visible = opacity, opacity > 0.0
 
-    def _each(self, handles: Sequence[Any], visible: bool) -> None:
+    def _set_visible(self, handles: Sequence[Any], visible: bool) -> None:
         with self.server.atomic():
             for handle in handles:
                 handle.visible = visible
@@ -214,12 +222,13 @@ class Viewer:
     def _show_arrows(self, name: str, ends: Array, colour: Any) -> None:
         """Arrows between the ends (k, 2, 3) in the colours (k, 3), in place of those of that name."""
         arrows = self._arrows.get(name)
-        if not len(ends) or not self._shown[name]:
+        if not len(ends) or not self._visible[name]:
             if arrows is not None:
                 arrows.visible = False
         elif arrows is not None and len(arrows.points) == len(ends):
             arrows.points, arrows.colors, arrows.visible = ends.astype(np.float32), colour, True
-        else:  # a page that gets points before their colours draws none of them
+        else:
+            # A page that gets another number of points before their colours draws no arrow, so new ones are created.
             if arrows is not None:
                 arrows.remove()
             size = self.scene.size
@@ -232,26 +241,25 @@ class Viewer:
                 head_length=_HEAD_LENGTH * size,
             )
 
-    def _lit(self) -> None:
+    def _add_lights(self) -> None:
         add = self.server.scene
         add.set_background_image(np.full((2, 2, 3), BACKGROUND, dtype=np.uint8))
         add.configure_environment_map(None)
         add.configure_default_lights(enabled=False)
         add.add_light_ambient("/lights/ambient", intensity=AMBIENT)
         for name, (intensity, position) in LIGHTS.items():
-            add.add_light_directional(
-                f"/lights/{name}", intensity=intensity, position=position, cast_shadow=name == "sun"
-            )
+            is_sun = name == "sun"
+            add.add_light_directional(f"/lights/{name}", intensity=intensity, position=position, cast_shadow=is_sun)
 
-    def _robot(self, name: str, looks: Looks, tint: tuple[int, int, int] | None) -> list[Any]:
+    def _add_robot(self, name: str, looks: Looks, tint: tuple[int, int, int] | None) -> list[Any]:
         handles = []
         for k, link in enumerate(self.scene.links):
             handles.append(self.server.scene.add_frame(f"/{name}/{k}", show_axes=False))
             for n, shape in enumerate(looks.shapes.get(link, ())):
-                self._add(f"/{name}/{k}/{n}", shape, tint)
+                self._add_shape(f"/{name}/{k}/{n}", shape, tint)
         return handles
 
-    def _add(self, name: str, shape: Shape, tint: tuple[int, int, int] | None) -> None:
+    def _add_shape(self, name: str, shape: Shape, tint: tuple[int, int, int] | None) -> None:
         add = self.server.scene
         place = {"position": shape.xyz, "wxyz": quaternions(shape.rotation[None])[0]}
         look: dict[str, Any] = {"color": tint or shape.colour, "opacity": OPACITY if tint is None else GHOST_OPACITY}
@@ -268,8 +276,8 @@ class Viewer:
             handles = [add.add_icosphere(name, radius=1.0, scale=axes, **look, **place)]
         elif shape.mesh is not None:
             for k, mesh in enumerate(meshes_of(shape.mesh, shape.size)):
-                own = {**look, "color": tint or mesh.colour or shape.colour}
-                handles.append(add.add_mesh_simple(f"{name}/{k}", mesh.vertices, mesh.faces, **own, **place))
+                mesh_look = {**look, "color": tint or mesh.colour or shape.colour}
+                handles.append(add.add_mesh_simple(f"{name}/{k}", mesh.vertices, mesh.faces, **mesh_look, **place))
         if tint is None:
             self._bodies.extend(handles)
 
@@ -284,17 +292,22 @@ def efforts_table(scene: Scene, snapshot: Snapshot) -> str:
     rows = []
     shares = snapshot.share.tolist()
     for name, turns, tau, share, colour in zip(
-        scene.at.velocity_names, scene.at.turns, snapshot.tau.tolist(), shares, colours(shares).tolist(), strict=True
+        scene.configuration.velocity_names,
+        scene.configuration.turns,
+        snapshot.tau.tolist(),
+        shares,
+        colours(shares).tolist(),
+        strict=True,
     ):
-        known = math.isfinite(share)
-        width = 100.0 * min(share, 1.0) if known else 0.0
-        said = f"{100.0 * share:.0f} %" if known else "no limit"
-        tau = tau if abs(tau) > MIN_EFFORT else 0.0
+        has_limit = math.isfinite(share)
+        width = 100.0 * min(share, 1.0) if has_limit else 0.0
+        share_text = f"{100.0 * share:.0f} %" if has_limit else "no limit"
+        tau = 0.0 if abs(tau) <= MIN_EFFORT else tau
         bar = f'<div style="width:{width:.0f}%;height:5px;background:rgb({colour[0]},{colour[1]},{colour[2]})"></div>'
-        unit = "N m" if turns else "N"
+        value = "unknown" if math.isnan(tau) else f"{tau:.3g} {'N m' if turns else 'N'}"
         rows.append(
             f'<div style="display:flex;justify-content:space-between;gap:0.5em"><span>{html.escape(name)}</span>'
-            f'<span style="white-space:nowrap">{tau:.3g} {unit}, {said}</span></div>'
+            f'<span style="white-space:nowrap">{value}, {share_text}</span></div>'
             f'<div style="background:rgba(128,128,128,0.25);margin-bottom:4px">{bar}</div>'
         )
     return f'<div style="font-size:0.75em;padding:0 0.9em 0.6em">{"".join(rows)}</div>'
@@ -314,8 +327,8 @@ def run(tick: Callable[[float], None] | None, stop: threading.Event) -> None:
 def _silent() -> Iterator[None]:
     """viser draws a box around its address, and says when it stops: both are said by us, or not at all."""
     console = rich.get_console()
-    before, console.quiet = console.quiet, True
+    was_quiet, console.quiet = console.quiet, True
     try:
         yield
     finally:
-        console.quiet = before
+        console.quiet = was_quiet

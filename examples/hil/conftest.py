@@ -4,11 +4,11 @@ import pytest
 
 from dyn_service.hil import Delay, Jitter, Noise, Stale, Swapped, WrongPayload
 
-USUAL = [  # encoders are noisy, and an answer takes its time: on a good day too
+ORDINARY_DISTURBANCES = [  # encoders are noisy, and an answer takes its time: on a good day too
     Noise(2e-6, 2e-4, channel="states"),
     Jitter(0.0008),
 ]
-WRONG = {
+FAULTS = {
     "nothing": [],
     "payload": [WrongPayload("panda_hand", mass=0.3, com=(0.0, 0.0, 0.1))],  # a tenth of what a Panda may carry
     "order": [Swapped("panda_joint5", "panda_joint6")],
@@ -19,7 +19,7 @@ WRONG = {
 
 def pytest_addoption(parser):
     """The two options."""
-    parser.addoption("--wrong", choices=WRONG, action="append", help="what goes wrong on purpose; may be given often")
+    parser.addoption("--wrong", choices=FAULTS, action="append", help="what goes wrong on purpose; may be given often")
     parser.addoption("--seeds", type=int, default=1, help="how many seeds each test is run with")
 
 
@@ -33,4 +33,4 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture
 def arm(run, seed, wrong):
     """Returns a function of seconds: a run of the arm with ordinary disturbances and the chosen fault."""
-    return lambda seconds: run(seconds, faults=[*USUAL, *WRONG[wrong]], seed=seed)
+    return lambda seconds: run(seconds, faults=[*ORDINARY_DISTURBANCES, *FAULTS[wrong]], seed=seed)

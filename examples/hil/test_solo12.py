@@ -16,10 +16,10 @@ LEGS = ("FL", "FR", "HL", "HR")
 @pytest.mark.parametrize("by_s", [0.0, 0.005, 0.02])
 def test_it_stands_where_it_was_put(run, by_s):
     """No stop, although commands are late. It sinks by 12 mm, and by 20 mm while it settles."""
-    one = run(1.0, faults=[Delay(by_s)] if by_s else [])
-    one.check.stops().at_most(0)
-    one.check.effort().within_limits(share=0.9)
-    z = one.record.signal("position", "root_joint.z").values
+    completed = run(1.0, faults=[Delay(by_s)] if by_s else [])
+    completed.check.stops().at_most(0)
+    completed.check.effort().within_limits(share=0.9)
+    z = completed.record.signal("position", "root_joint.z").values
     assert z.min() > 0.2389 - 0.024
     assert z[-1] == pytest.approx(0.2389 - 0.012, abs=2e-3)
 
@@ -27,18 +27,18 @@ def test_it_stands_where_it_was_put(run, by_s):
 @pytest.mark.hil(launch="solo12", arguments={"motion": "walk"})
 def test_it_walks_in_place(run):
     """No stop, within two centimetres; it sinks by 38 mm while it stands on two feet."""
-    one = run(1.5)
-    one.check.stops().at_most(0)
+    completed = run(1.5)
+    completed.check.stops().at_most(0)
     robot = Robot.from_urdf(SOLO12, root="floating")
-    poses = robot.link_poses(one.record.groups["position"].values)
+    poses = robot.link_poses(completed.record.groups["position"].values)
     heights = {leg: poses.position[:, robot.link_names.index(f"{leg}_foot"), 2] - 0.016 for leg in LEGS}
     lifted = {leg: heights[leg] > 0.015 for leg in LEGS}
     for leg in LEGS:
         assert np.count_nonzero(np.diff(lifted[leg].astype(int)) == 1) >= 2, leg
     assert not (lifted["FL"] & lifted["FR"]).any()  # a foot and the one across from it, in turn
     assert (lifted["FL"] & lifted["HR"]).any()
-    assert one.record.signal("position", "root_joint.z").values.min() > 0.195
-    assert abs(one.record.signal("position", "root_joint.x").values).max() < 0.02
+    assert completed.record.signal("position", "root_joint.z").values.min() > 0.195
+    assert abs(completed.record.signal("position", "root_joint.x").values).max() < 0.02
 
 
 @pytest.mark.hil(launch="solo12", arguments={"motion": "walk"})

@@ -10,7 +10,7 @@ One datagram each way in every cycle, little-endian:
     from the robot   "DYNS", number u32 of the last command it took, fault u8, q nq f64, v nv f64, efforts nv f64
 
 The second form is a set point: positions, velocities, and efforts to add to those of the robot's own drives. For
-commanded velocities the positions are their integral (`control/plant/safety.py`).
+commanded velocities the positions are their integral (`control/plant/drives.py`).
 
 Datagrams are never sent again, since the next one is newer. Each side tolerates lost datagrams, and stops if too many
 are lost. The robot shuts its brakes after `PATIENCE` cycles without a command, because the computer with the driver may
@@ -32,10 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from dyn_service.control.command import INTERFACES, SetPoint
-from dyn_service.control.plant.plant import Reading
-from dyn_service.errors import InvalidArgumentError, UnavailableError
-from dyn_service.model.configuration import Configuration, Limits
+from dyn_service import Configuration, InvalidArgumentError, Limits, UnavailableError
+from dyn_service.control import INTERFACES, Reading, SetPoint
 
 COMMANDS = {"effort": b"DYNE", "position": b"DYNP", "velocity": b"DYNV"}
 STATE = b"DYNS"
@@ -66,17 +64,17 @@ class UdpDriver:
     simulated = False
     interfaces = INTERFACES
 
-    def __init__(self, at: Configuration, address: tuple[str, int], timeout_s: float) -> None:
-        self.configuration, self._address, self._timeout_s = at, address, timeout_s
+    def __init__(self, configuration: Configuration, address: tuple[str, int], timeout_s: float) -> None:
+        self.configuration, self._address, self._timeout_s = configuration, address, timeout_s
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
-        self._sent = self._heard = 0
-        self._last = Reading(at.neutral, np.zeros(at.nv), fresh=False)
+        self._sent_number = self._heard_number = 0
+        self._last = Reading(configuration.neutral, np.zeros(configuration.nv), fresh=False)
 
     def open(self) -> Reading:
         """Asks, with the brakes shut, until the robot answers."""
-        until = time.monotonic() + self._timeout_s
-        while time.monotonic() < until:
+        deadline_s = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline_s:
             self.write(np.zeros(self.configuration.nv), brakes=True)
             select.select([self._socket], [], [], 0.05)
             if (reading := self.read()).fresh:
@@ -88,31 +86,33 @@ class UdpDriver:
         """Sends efforts without waiting."""
         self._send("effort", effort, brakes)
 
-    def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
+    def write_set_point(self, set_point: SetPoint, *, brakes: bool) -> None:
         """Sends positions, velocities, and additional efforts."""
-        self._send(to.interface, np.concatenate([to.position, to.velocity, to.effort]), brakes)
+        self._send(
+            set_point.interface, np.concatenate([set_point.position, set_point.velocity, set_point.effort]), brakes
+        )
 
     def _send(self, interface: str, values: np.ndarray, brakes: bool) -> None:
-        self._sent += 1
+        self._sent_number += 1
         with contextlib.suppress(OSError):  # counts as lost: the robot's watchdog acts
-            self._socket.sendto(packed(COMMANDS[interface], self._sent, brakes, values), self._address)
+            self._socket.sendto(packed(COMMANDS[interface], self._sent_number, brakes, values), self._address)
 
     def read(self) -> Reading:
         """The newest state that has come."""
-        at, newest = self.configuration, None
+        configuration, newest = self.configuration, None
         while True:
             try:
                 data, sender = self._socket.recvfrom(LARGEST)
             except OSError:  # nothing more; or nobody listens at the robot's port, which is no other thing here
                 break
-            state = unpacked(STATE, data, at.nq + 2 * at.nv) if sender == self._address else None
-            if state is not None and state[0] > self._heard:
-                self._heard, newest = state[0], state
+            state = unpacked(STATE, data, configuration.nq + 2 * configuration.nv) if sender == self._address else None
+            if state is not None and state[0] > self._heard_number:
+                self._heard_number, newest = state[0], state
         if newest is None:
             self._last = Reading(self._last.q, self._last.v, self._last.effort, fresh=False)
         else:
             _, fault, values = newest
-            q, v, effort = np.split(values, [at.nq, at.nq + at.nv])
+            q, v, effort = np.split(values, [configuration.nq, configuration.nq + configuration.nv])
             self._last = Reading(q, v, effort, fault="driver" if fault else "")
         return self._last
 
@@ -122,7 +122,7 @@ class UdpDriver:
         self._socket.close()
 
 
-def connect(at: Configuration, limits: Limits, cycle_s: float, settings: Mapping[str, Any]) -> UdpDriver:
+def connect(configuration: Configuration, limits: Limits, cycle_s: float, settings: Mapping[str, Any]) -> UdpDriver:
     """What the plant's parameter `driver` calls. settings: `host`, `port`, `timeout_s`."""
     unknown = set(settings) - {"host", "port", "timeout_s"}
     if unknown or not isinstance(settings.get("port"), int):
@@ -131,7 +131,7 @@ def connect(at: Configuration, limits: Limits, cycle_s: float, settings: Mapping
             path="driver_settings",
         )
     address = socket.gethostbyname(str(settings.get("host", "127.0.0.1"))), settings["port"]
-    return UdpDriver(at, address, float(settings.get("timeout_s", 5.0)))
+    return UdpDriver(configuration, address, float(settings.get("timeout_s", 5.0)))
 
 
 class UdpRobot:
@@ -187,8 +187,10 @@ class UdpRobot:
         if self._interface == "effort":
             return self._values
         position, velocity, effort = np.split(self._values, 3)
-        driven = self._drives(SetPoint(self._interface, position, velocity, effort), self.reading.q, self.reading.v)
-        return np.clip(driven, -self._limit, self._limit)
+        drive_efforts = self._drives(
+            SetPoint(self._interface, position, velocity, effort), self.reading.q, self.reading.v
+        )
+        return np.clip(drive_efforts, -self._limit, self._limit)
 
 
 def main() -> None:
@@ -196,13 +198,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A simulated robot behind UDP.")
     parser.add_argument("robot")
     parser.add_argument("--port", type=int, default=5800)
-    said = parser.parse_args()
+    options = parser.parse_args()
 
     from dyn_service import Robot
-    from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
+    from dyn_service.graph import PlantParameters, make_plant
 
-    inside = make_plant(Robot.from_file(said.robot), PlantParameters(robot=said.robot), session=1)
-    robot = UdpRobot(inside.robot, inside.safety.servo, inside.limits.effort, port=said.port)
+    plant = make_plant(Robot.from_file(options.robot), PlantParameters(robot=options.robot), session=1)
+    robot = UdpRobot(plant.robot, plant.safety.servo, plant.limits.effort, port=options.port)
     next_s = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt):
         while True:

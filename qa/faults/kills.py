@@ -22,7 +22,8 @@ import numpy as np
 
 from dyn_service import Client, Robot
 from dyn_service.errors import DynError
-from qa.load.serving import served
+from dyn_service.service.protocol.keys import Keys
+from qa.load.serving import make_keys, served
 from tests.conftest import URDF
 
 ROBOT, TIMEOUT_S = "double_pendulum", 0.2
@@ -40,7 +41,7 @@ class Seen:
     fault to the next right answer.
     """
 
-    answered: int = 0
+    answers: int = 0
     wrong: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     over_ms: float = 0.0
@@ -49,89 +50,97 @@ class Seen:
     def __str__(self) -> str:
         back = np.percentile(self.back_s, [50, 100]) if self.back_s else (0.0, 0.0)
         return (
-            f"{self.answered} answers, {self.wrong} wrong, errors {self.errors}, at most {self.over_ms:.1f} ms over "
+            f"{self.answers} answers, {self.wrong} wrong, errors {self.errors}, at most {self.over_ms:.1f} ms over "
             f"the limit, right answers after {back[0]:.2f} s, at most {back[1]:.2f} s"
         )
 
 
-class Asker:
-    """Asks for one state, within a time limit, and holds the answer against the robot in this process."""
+class Probe:
+    """A client that requests one state within a time limit and compares the answer with the robot in this process."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, keys: Keys | None = None) -> None:
         self.seen = Seen()
-        self.client = Client(endpoint, timeout_s=20.0)
+        self.client = Client(endpoint, timeout_s=20.0, keys=keys)
         self.local = Robot.from_urdf(URDF / f"{ROBOT}.urdf")
         self.remote = self.client.robot(ROBOT)
+        # Only after the robot is described: the first call may wait for the server's start.
         self.client.timeout_s = TIMEOUT_S
         self.random = np.random.default_rng(0)
 
     def ask(self) -> bool:
-        """Whether a right answer came."""
+        """Requests an answer; returns whether it came and was right."""
         q = self.random.uniform(-1.0, 1.0, self.local.nv)
-        begun, answer = time.perf_counter(), None
+        start_s, answer = time.perf_counter(), None
         try:
             answer = self.remote.gravity_forces(q)
         except DynError as error:
             self.seen.errors[error.code] = self.seen.errors.get(error.code, 0) + 1
-        over = (time.perf_counter() - begun - TIMEOUT_S) * 1e3
-        self.seen.over_ms = max(self.seen.over_ms, over)
+        over_ms = (time.perf_counter() - start_s - TIMEOUT_S) * 1e3
+        self.seen.over_ms = max(self.seen.over_ms, over_ms)
         if answer is None:
             return False
-        self.seen.answered += 1
+        self.seen.answers += 1
         self.seen.wrong += answer.tobytes() != self.local.gravity_forces(q).tobytes()
         return True
 
-    def until_back(self, most_s: float = 30.0) -> None:
-        """Asks until a right answer comes."""
-        begun = time.monotonic()
+    def wait_until_back(self, limit_s: float = 30.0) -> None:
+        """Repeats requests until a right answer comes."""
+        start_s = time.monotonic()
         while not self.ask():
-            assert time.monotonic() - begun < most_s, "no answer came back"
-        self.seen.back_s.append(time.monotonic() - begun)
+            assert time.monotonic() - start_s < limit_s, "no answer came back"
+        self.seen.back_s.append(time.monotonic() - start_s)
 
 
-def server_killed(times: int, folder: Path) -> Seen:
-    """Kills the server and starts it again."""
-    endpoint, asker = f"ipc://{folder}/server", None
+def server_killed(times: int, folder: Path, *, encrypted: bool = False) -> Seen:
+    """Kills the server and starts it again, at the same endpoint."""
+    keys_folder = folder / "keys" if encrypted else None
+    keys = None if keys_folder is None else make_keys(keys_folder)
+    endpoint, probe = f"ipc://{folder}/{'encrypted' if encrypted else 'server'}", None
     for _ in range(times + 1):
-        with served("--prepare-for", "gravity_forces", robot=ROBOT, endpoint=endpoint) as (_, pid):
-            if asker is None:
-                asker = Asker(endpoint)
-            asker.until_back()
+        with served("--prepare-for", "gravity_forces", robot=ROBOT, endpoint=endpoint, keys_folder=keys_folder) as (
+            _,
+            pid,
+        ):
+            if probe is None:
+                probe = Probe(endpoint, keys)
+            probe.wait_until_back()
             for _ in range(20):
-                asker.ask()
+                probe.ask()
             os.kill(pid, signal.SIGKILL)
+            # While no server runs: the calls meet a dead socket, then no socket.
             for _ in range(3):
-                asker.ask()
-    assert asker is not None
-    asker.client.close()
-    return asker.seen
+                probe.ask()
+    assert probe is not None
+    probe.client.close()
+    return probe.seen
 
 
 def server_stopped(times: int, stopped_s: float) -> Seen:
     """Stops the server for a while."""
     with served("--prepare-for", "gravity_forces", robot=ROBOT) as (endpoint, pid):
-        asker = Asker(endpoint)
+        probe = Probe(endpoint)
         for _ in range(times):
             os.kill(pid, signal.SIGSTOP)
             try:
-                until = time.monotonic() + stopped_s
-                while time.monotonic() < until:
-                    asker.ask()
+                deadline = time.monotonic() + stopped_s
+                while time.monotonic() < deadline:
+                    probe.ask()
             finally:
                 os.kill(pid, signal.SIGCONT)
-            asker.until_back()
-        asker.client.close()
-        return asker.seen
+            probe.wait_until_back()
+        probe.client.close()
+        return probe.seen
 
 
 def children(pid: int) -> list[int]:
     """The processes whose parent this is."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError):
+            # Behind the last bracket, since the name of a process may contain spaces and brackets.
             if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def workers_killed(times: int) -> Seen:
@@ -143,6 +152,8 @@ def workers_killed(times: int) -> Seen:
         remote = client.robot(ROBOT)
         for k in range(times):
             q = np.random.default_rng(k).uniform(-1.0, 1.0, (200_000, local.nv))
+            # A fork and not a thread: the kill must not wait for this process's interpreter, which is packing the
+            # batch.
             flow = os.fork()
             if not flow:
                 time.sleep(0.003 * (k % 8))
@@ -155,7 +166,7 @@ def workers_killed(times: int) -> Seen:
             except DynError as error:
                 seen.errors[error.code] = seen.errors.get(error.code, 0) + 1
             else:
-                seen.answered += 1
+                seen.answers += 1
                 seen.wrong += answer.tobytes() != local.gravity_forces(q).tobytes()
             os.waitpid(flow, 0)
     return seen
@@ -167,19 +178,21 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=50)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         runs = {
-            "server killed": lambda: server_killed(given.times, Path(folder)),
-            "server stopped for 5 s": lambda: server_stopped(max(1, given.times // 10), 5.0),
-            "worker killed": lambda: workers_killed(given.times),
+            "server killed": lambda: server_killed(options.times, Path(folder)),
+            "encrypted server killed": lambda: server_killed(options.times, Path(folder), encrypted=True),
+            "server stopped for 5 s": lambda: server_stopped(max(1, options.times // 10), 5.0),
+            "worker killed": lambda: workers_killed(options.times),
         }
         faults: list[str] = []
         for name, run in runs.items():
             seen = run()
             print(f"{name}: {seen}", flush=True)
-            allowed = set() if name == "worker killed" else TYPED
-            if seen.wrong or not set(seen.errors) <= allowed or seen.over_ms > MAX_OVER_MS:
+            # The server repeats the work of a dead worker, so that no client learns of it.
+            promised_codes = set() if name == "worker killed" else TYPED
+            if seen.wrong or not set(seen.errors) <= promised_codes or seen.over_ms > MAX_OVER_MS:
                 faults.append(name)
     print(f"not as promised: {', '.join(faults)}" if faults else "all as promised")
     return int(bool(faults))

@@ -59,10 +59,10 @@ class Proxy:
         self._backs: dict[bytes, zmq.Socket[bytes]] = {}
         self._poller = zmq.Poller()
         self._poller.register(self._front, zmq.POLLIN)
-        self._due: list[tuple[float, int, bytes, bytes, bool]] = []
-        self._held: list[tuple[bytes, bytes, bool]] = []
+        self._schedule: list[tuple[float, int, bytes, bytes, bool]] = []
+        self._overtaken: list[tuple[bytes, bytes, bool]] = []
         self._order = itertools.count()
-        self._ended = False
+        self._is_ended = False
         self.counts: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._run)
 
@@ -71,15 +71,15 @@ class Proxy:
         return self
 
     def __exit__(self, *args: object) -> None:
-        self._ended = True
+        self._is_ended = True
         self._thread.join()
         for socket in (self._front, *self._backs.values()):
             socket.close(linger=0)
         self._context.term()
 
     def _run(self) -> None:
-        while not self._ended:
-            wait_s = self._due[0][0] - time.monotonic() if self._due else 0.05
+        while not self._is_ended:
+            wait_s = self._schedule[0][0] - time.monotonic() if self._schedule else 0.05
             ready = dict(self._poller.poll(max(0.0, min(wait_s, 0.05)) * 1e3))
             if self._front in ready:
                 sender, payload = self._front.recv_multipart()
@@ -87,8 +87,8 @@ class Proxy:
             for sender, back in list(self._backs.items()):
                 if back in ready:
                     self._meddle(sender, back.recv(), is_request=False)
-            while self._due and self._due[0][0] <= time.monotonic():
-                _, _, sender, payload, is_request = heapq.heappop(self._due)
+            while self._schedule and self._schedule[0][0] <= time.monotonic():
+                _, _, sender, payload, is_request = heapq.heappop(self._schedule)
                 self._pass(sender, payload, is_request)
 
     def _meddle(self, sender: bytes, payload: bytes, *, is_request: bool) -> None:
@@ -103,19 +103,21 @@ class Proxy:
             copies = 2
         if chance() < mischief.reorder:
             self.counts["reordered"] += 1
-            self._held.append((sender, payload, is_request))  # until another one has passed it
+            self._overtaken.append((sender, payload, is_request))  # until another one has passed it
             return
         for _ in range(copies):
             due_s = time.monotonic() + self._random.uniform(0.0, mischief.delay_s)
-            heapq.heappush(self._due, (due_s, next(self._order), sender, payload, is_request))
-        for held in self._held:
-            heapq.heappush(self._due, (due_s + 1e-3, next(self._order), *held))
-        self._held.clear()
+            heapq.heappush(self._schedule, (due_s, next(self._order), sender, payload, is_request))
+        # Due after the message that has just been scheduled: this is what makes it a swap of two.
+        for message in self._overtaken:
+            heapq.heappush(self._schedule, (due_s + 1e-3, next(self._order), *message))
+        self._overtaken.clear()
 
     def _pass(self, sender: bytes, payload: bytes, is_request: bool) -> None:
         if not is_request:
             self._front.send_multipart([sender, payload])
             return
+        # A DEALER for each client: the server counts its peers by connection, and one for all would share a quota.
         back = self._backs.get(sender)
         if back is None:
             back = self._backs[sender] = self._context.socket(zmq.DEALER)
@@ -144,9 +146,9 @@ def ask_all(endpoint: str, waits: bool, count: int, limit_s: float, seed: int) -
         questions.append((query, list(random.uniform(-3, 3, (3 if query == "inverse_dynamics" else 1, 2)))))
     results: list[Result] = []
 
-    def note(query: str, values: list[Any], found: Any, begun: float) -> None:
-        took_s = time.perf_counter() - begun
-        results.append((query, values, f"{found.code}: {found}" if isinstance(found, DynError) else found, took_s))
+    def note(query: str, values: list[Any], answer: Any, start_s: float) -> None:
+        took_s = time.perf_counter() - start_s
+        results.append((query, values, f"{answer.code}: {answer}" if isinstance(answer, DynError) else answer, took_s))
 
     async def pipeline() -> dict[str, int]:
         async with AsyncClient(endpoint, timeout_s=30.0) as client:
@@ -158,12 +160,12 @@ def ask_all(endpoint: str, waits: bool, count: int, limit_s: float, seed: int) -
 
             async def one_after_another() -> None:
                 for query, values in left:
-                    begun = time.perf_counter()
+                    start_s = time.perf_counter()
                     try:
-                        found = await getattr(remote, query)(*values)
+                        answer = await getattr(remote, query)(*values)
                     except Exception as fault:
-                        found = fault
-                    note(query, values, found, begun)
+                        answer = fault
+                    note(query, values, answer, start_s)
 
             await asyncio.gather(*(one_after_another() for _ in range(UNDER_WAY)))
             return asdict(client.counters)
@@ -176,12 +178,12 @@ def ask_all(endpoint: str, waits: bool, count: int, limit_s: float, seed: int) -
                 remote: Any = client.robot("double_pendulum").with_timeout(limit_s)
                 break
         for query, values in questions:
-            begun = time.perf_counter()
+            start_s = time.perf_counter()
             try:
-                found = getattr(remote, query)(*values)
+                answer = getattr(remote, query)(*values)
             except Exception as fault:
-                found = fault
-            note(query, values, found, begun)
+                answer = fault
+            note(query, values, answer, start_s)
         return results, asdict(client.counters)
 
 
@@ -203,31 +205,33 @@ def run(requests: int, clients: int, mischief: Mischief, limit_s: float, seed: i
     pairs = clients // 2
     shares = {True: requests // 10 // pairs, False: (requests - requests // 10) // pairs}
     began = time.monotonic()
+    # Not forked: this process has the server's and the proxy's threads, whose locks a fork would copy in any state.
     spawn = multiprocessing.get_context("spawn")
     with (
         Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server,
         Proxy(server.endpoints[0], mischief, seed) as proxy,
         ProcessPoolExecutor(clients, mp_context=spawn) as pool,
     ):
-        asked = [
+        tasks = [
             pool.submit(ask_all, proxy.endpoint, waits, shares[waits], limit_s, 1000 * seed + number)
             for number in range(pairs)
             for waits in (True, False)
         ]
-        outcomes = [each.result() for each in asked]
+        outcomes = [task.result() for task in tasks]
         meddled = dict(proxy.counts)
     results = [result for results, _ in outcomes for result in results]
     answers = [result for result in results if isinstance(result[2], np.ndarray)]
-    refused = [found for _, _, found, _ in results if isinstance(found, str)]
-    wrong = sum(found.tobytes() != getattr(robot, query)(*values).tobytes() for query, values, found, _ in answers)
+    error_texts = [answer for _, _, answer, _ in results if isinstance(answer, str)]
+    # To the bit: a reply to another request of the same query would be close to right.
+    wrong = sum(answer.tobytes() != getattr(robot, query)(*values).tobytes() for query, values, answer, _ in answers)
     latencies_ms = np.sort([took_s for *_, took_s in answers]) * 1e3
     return {
         "requests": len(results),
         "answered": len(answers),
         "wrong": wrong,
-        "errors": dict(Counter(found.partition(":")[0] for found in refused)),
-        "an_error": min(refused, default=None),
-        "foreign": [repr(found) for _, _, found, _ in results if not isinstance(found, str | np.ndarray)],
+        "errors": dict(Counter(text.partition(":")[0] for text in error_texts)),
+        "an_error": min(error_texts, default=None),
+        "foreign": [repr(answer) for _, _, answer, _ in results if not isinstance(answer, str | np.ndarray)],
         "over_deadline_ms": round((max(took_s for *_, took_s in results) - limit_s) * 1e3, 2),
         "p50_ms": round(float(latencies_ms[len(answers) // 2]), 1),
         "p99_ms": round(float(latencies_ms[int(0.99 * len(answers))]), 1),
@@ -245,10 +249,10 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=1.0, help="seconds")
     parser.add_argument("--drop", type=float, default=0.01)
     parser.add_argument("--rounds", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     bad = 0
-    for seed in range(given.rounds):
-        found = run(given.requests, given.clients, Mischief(drop=given.drop), given.limit, seed)
-        print(json.dumps(found), flush=True)
-        bad += bool(found["wrong"] or found["foreign"] or found["over_deadline_ms"] > 10.0)
+    for seed in range(options.rounds):
+        report = run(options.requests, options.clients, Mischief(drop=options.drop), options.limit, seed)
+        print(json.dumps(report), flush=True)
+        bad += bool(report["wrong"] or report["foreign"] or report["over_deadline_ms"] > 10.0)
     return int(bad > 0)

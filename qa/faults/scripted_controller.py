@@ -1,8 +1,8 @@
-"""A controller that holds a pose and, when it is told to, goes wrong in a way of its choice. It knows no engine.
+"""A controller that holds a pose and fails on command, in a chosen way. It needs no engine.
 
     python -m qa.faults.scripted_controller STATES COMMANDS LAW      (endpoints; effort, pose and gain, as JSON)
 
-Each line on its standard input is what it does from then on: `good`, or a name of `WRONG`.
+Each line on its standard input sets its behaviour: `good`, or a name of `WRONG_COMMANDS`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 W = 20.0
 """rad/s of the pose's error."""
 
-WRONG: dict[str, Callable[[JointCommand], JointCommand | None]] = {
+WRONG_COMMANDS: dict[str, Callable[[JointCommand], JointCommand | None]] = {
     "silence": lambda good: None,
     "nan": lambda good: msgspec.structs.replace(good, effort=[*good.effort[:-1], float("nan")]),
     "stale": lambda good: msgspec.structs.replace(good, state_seq=max(good.state_seq - 200, 0)),
@@ -37,8 +37,8 @@ WRONG: dict[str, Callable[[JointCommand], JointCommand | None]] = {
 
 def main(states_at: str, commands_at: str, law: str) -> None:
     """Runs until it is killed or its standard input ends."""
-    given = json.loads(law)
-    pose, effort, inertia = (np.array(given[name]) for name in ("pose", "effort", "inertia"))
+    law_numbers = json.loads(law)
+    pose, effort, inertia = (np.array(law_numbers[name]) for name in ("pose", "effort", "inertia"))
     context, number = zmq.Context(), os.getpid()
     context.linger = 0
     states = context.socket(zmq.SUB)
@@ -50,10 +50,10 @@ def main(states_at: str, commands_at: str, law: str) -> None:
     does = "good"
     while True:
         if select.select([0], [], [], 0.0)[0]:
-            told = os.read(0, 1000).decode().split()
-            if not told:
+            lines = os.read(0, 1000).decode().split()
+            if not lines:
                 return
-            does = told[-1]
+            does = lines[-1]
         if not states.poll(50):
             continue
         state = decode(PlantState, split_trailer(states.recv())[0])
@@ -64,9 +64,9 @@ def main(states_at: str, commands_at: str, law: str) -> None:
         tau = effort + inertia @ (W * W * (pose - q) - 2.0 * W * v)
         head = state.session, state.seq, state.epoch, state.fingerprint, number
         good = JointCommand(*head, state.name, tau.tolist(), arm and does == "good")
-        sent = good if does == "good" else WRONG[does](good)
-        if sent is not None:
-            commands.send(encode(sent))
+        command = good if does == "good" else WRONG_COMMANDS[does](good)
+        if command is not None:
+            commands.send(encode(command))
 
 
 if __name__ == "__main__":

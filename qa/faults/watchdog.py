@@ -35,11 +35,11 @@ from dyn_service.graph.middleware.telemetry import TelemetryStore
 from dyn_service.graph.nodes.plant.factory import PlantParameters, initial_position, safety_settings
 from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState
-from qa.faults.scripted_controller import WRONG
+from qa.faults.scripted_controller import WRONG_COMMANDS
 
 REPOSITORY = Path(__file__).parents[2]
 ROBOT = REPOSITORY / "urdf" / "ur5e.urdf"
-FAULTS = ("kill", "stop", *WRONG)
+FAULTS = ("kill", "stop", *WRONG_COMMANDS)
 BOUND_S = 0.025
 PATIENCE_S = 240.0
 UNDER_COMMAND = 40
@@ -70,26 +70,29 @@ class Rig:
         self.store = TelemetryStore()
         robot = Robot.from_urdf(ROBOT)
         limits = safety_settings(PlantParameters(robot=str(ROBOT)), robot.limits)
-        self.most, self.rate = limits.effort_limit, limits.effort_rate
+        self.effort_limit, self.rate = limits.effort_limit, limits.effort_rate
         self.rearm = limits.rearm_velocity
         q = initial_position([], robot.configuration, robot.limits)
         gravity = robot.gravity_forces(q)
         law = {"pose": q.tolist(), "effort": gravity.tolist(), "inertia": robot.mass_matrix(q).tolist()}
         self.law = json.dumps(law)
         ends = [f"{name}:=ipc://{folder}/{name}" for name in ("plant_state", "joint_commands")]
-        parameters = [word for one in (f"robot:={ROBOT}", f"safe_stop:={policy}", *ends) for word in ("-p", one)]
+        parameters = [
+            word for assignment in (f"robot:={ROBOT}", f"safe_stop:={policy}", *ends) for word in ("-p", assignment)
+        ]
         self.plant = subprocess.Popen(
             [sys.executable, "-m", "dyn_service.graph.nodes.plant.node", "--ros-args", *parameters],
             cwd=REPOSITORY,
             env={**os.environ, "DYN_RUNTIME_DIR": str(folder), telemetry.ENDPOINT: f"ipc://{folder}/telemetry"},
         )
         self.states = self.context.socket(zmq.SUB)
+        # No limit: each state is checked against the one before, and a dropped one would look like a jump.
         self.states.setsockopt(zmq.RCVHWM, 0)
         self.states.setsockopt(zmq.SUBSCRIBE, b"")
         self.states.connect(f"ipc://{folder}/plant_state")
         self.controller: subprocess.Popen[str] | None = None
         self.last: PlantState | None = None
-        self.beyond: list[str] = []
+        self.violations: list[str] = []
 
     def close(self) -> None:
         """Ends both processes."""
@@ -108,8 +111,8 @@ class Rig:
             self.controller.stdin.close()
             self.controller = None
 
-    def tell(self, what: str) -> None:
-        """Tells the controller what to do from now on; starts one where there is none."""
+    def tell(self, behaviour: str) -> None:
+        """Sets the behaviour of the controller, which it starts if none runs."""
         if self.controller is None:
             self.controller = subprocess.Popen(
                 [
@@ -122,7 +125,7 @@ class Rig:
             )  # fmt: skip
         assert self.controller.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self.controller.stdin.write(what + "\n")
+            self.controller.stdin.write(behaviour + "\n")
             self.controller.stdin.flush()
 
     def state(self) -> PlantState:
@@ -137,29 +140,29 @@ class Rig:
 
     def wait_for(self, count: int) -> None:
         """Waits until so many states in a row show the plant under command, each time with a newer one."""
-        deadline, seen, before = time.monotonic() + PATIENCE_S, 0, -1
+        deadline, seen, last_seq = time.monotonic() + PATIENCE_S, 0, -1
         while seen < count:
             state = self.state()
             if state.mode != ACTIVE:
                 seen = 0
-            elif state.command_seq > before:
+            elif state.command_seq > last_seq:
                 seen += 1
-            before = state.command_seq
+            last_seq = state.command_seq
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the plant is {state.mode} ({state.cause}), not under command")
 
     def _check(self, state: PlantState) -> None:
         last, effort = self.last, np.array(state.effort)
         numbers = (*state.position, *state.velocity, *state.effort)
-        if not np.isfinite(numbers).all() or (np.abs(effort) > self.most).any():
-            self.beyond.append(f"state {state.seq} is beyond its limits")
+        if not np.isfinite(numbers).all() or (np.abs(effort) > self.effort_limit).any():
+            self.violations.append(f"state {state.seq} is beyond its limits")
         if last is None:
             return
         change = np.abs(effort - np.array(last.effort))
         if (change > self.rate * (state.stamp - last.stamp) * (1.0 + 1e-9)).any():
-            self.beyond.append(f"efforts of state {state.seq} changed by more than their rate")
+            self.violations.append(f"efforts of state {state.seq} changed by more than their rate")
         if last.mode not in RUNNING and state.mode in RUNNING and (np.abs(last.velocity) > self.rearm).any():
-            self.beyond.append(f"state {state.seq} was armed at speed")
+            self.violations.append(f"state {state.seq} was armed at speed")
 
     def _listen(self) -> None:
         while self.telemetry.poll(0):
@@ -170,6 +173,7 @@ class Rig:
 def trial(rig: Rig, fault: str, outcome: Outcome) -> None:
     """One fault, the stop after it, and the plant under command again."""
     rig.tell("good")
+    # The fault falls on another phase of the period each time.
     rig.wait_for(UNDER_COMMAND + random.randrange(20))
     controller = rig.controller
     assert controller is not None
@@ -184,13 +188,14 @@ def trial(rig: Rig, fault: str, outcome: Outcome) -> None:
     while state.mode in RUNNING and time.monotonic() < deadline:
         state = rig.state()
     outcome.seen_s.append(time.monotonic() - began)
+    # In the plant's time, of which a busy machine takes nothing: the watchdog counts periods, not seconds.
     outcome.latency_s.append(state.since - (state.command_seq * 0.001 + state.command_delay))
     if state.mode != STOPPED or state.cause not in ("missed", "velocity"):  # as a robot that sinks is thrown back
         outcome.faults.append(f"the plant is {state.mode} ({state.cause})")
     for _ in range(HOLDS):
-        after = rig.state()
-        if (after.mode, after.epoch, after.command_seq) != (STOPPED, state.epoch, state.command_seq):
-            outcome.faults.append(f"the stop did not hold: {after.mode}")
+        held_state = rig.state()
+        if (held_state.mode, held_state.epoch, held_state.command_seq) != (STOPPED, state.epoch, state.command_seq):
+            outcome.faults.append(f"the stop did not hold: {held_state.mode}")
     if fault == "stop":
         controller.send_signal(signal.SIGCONT)
 
@@ -217,8 +222,8 @@ def run(
             for fault in faults:
                 trial(rig, fault, outcomes[fault])
     (plant,) = rig.store.nodes.values()
-    counted = {name: int(value) for name, value in plant.stats.items() if isinstance(value, int)}
-    return outcomes, counted, rig.beyond
+    plant_counts = {name: int(value) for name, value in plant.stats.items() if isinstance(value, int)}
+    return outcomes, plant_counts, rig.violations
 
 
 def main() -> int:
@@ -228,20 +233,20 @@ def main() -> int:
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this one; may be given often")
     parser.add_argument("--policy", default="brake", choices=["brake", "damping", "zero"], help="how the plant stops")
     arguments = parser.parse_args()
-    outcomes, counted, beyond = run(arguments.times, tuple(arguments.fault or FAULTS), arguments.policy)
-    well = not beyond
+    outcomes, plant_counts, violations = run(arguments.times, tuple(arguments.fault or FAULTS), arguments.policy)
+    well = not violations
     for fault, outcome in outcomes.items():
-        within = sum(latency <= BOUND_S for latency in outcome.latency_s)
+        in_time = sum(latency <= BOUND_S for latency in outcome.latency_s)
         worst, seen, latest = 1e3 * np.array([max(outcome.latency_s), np.median(outcome.seen_s), max(outcome.seen_s)])
-        well &= within == len(outcome.latency_s) == arguments.times and not outcome.faults
+        well &= in_time == len(outcome.latency_s) == arguments.times and not outcome.faults
         print(
-            f"{fault:12} {within} of {arguments.times} stopped within {1e3 * BOUND_S:g} ms: worst {worst:.1f} ms of "
+            f"{fault:12} {in_time} of {arguments.times} stopped within {1e3 * BOUND_S:g} ms: worst {worst:.1f} ms of "
             f"the plant's time; by this process's clock {seen:.1f} ms (median), {latest:.1f} ms (worst) "
             f"{'; '.join(outcome.faults[:3])}"
         )
-    shown = {name: count for name, count in counted.items() if count and ("refused" in name or "stop" in name)}
-    print("plant:", ", ".join(f"{count} {name}" for name, count in shown.items()))
-    print(f"states beyond limits: {len(beyond)} {'; '.join(beyond[:3])}")
+    nonzero = {name: count for name, count in plant_counts.items() if count and ("refused" in name or "stop" in name)}
+    print("plant:", ", ".join(f"{count} {name}" for name, count in nonzero.items()))
+    print(f"states beyond limits: {len(violations)} {'; '.join(violations[:3])}")
     return 0 if well else 1
 
 

@@ -9,15 +9,15 @@ def main() -> None:
     try:
         import atheris
     except ImportError:
-        raise SystemExit("fuzzing needs atheris: pip install 'dyn_service[fuzz]'") from None
+        raise SystemExit("fuzzing needs atheris: pip install --group fuzz") from None
     name, flags = sys.argv[1], sys.argv[2:]
     with atheris.instrument_imports(include=["dyn_service", "defusedxml"]):
         from qa.fuzz.targets import TARGETS
     target = TARGETS[name]()
 
     def mutated(data: bytes, longest: int, seed: int) -> bytes:
-        changed = target.mutated(data, seed)
-        return bytes(atheris.Mutate(data, longest)) if changed is None else changed[:longest]
+        mutation = target.mutated(data, seed)
+        return bytes(atheris.Mutate(data, longest)) if mutation is None else mutation[:longest]
 
     atheris.Setup([sys.argv[0], *flags], target.try_one, custom_mutator=mutated)
     atheris.Fuzz()

@@ -1,15 +1,15 @@
-"""What is fuzzed, and what no input may bring about: a crash, a hang, an INTERNAL, a reply that is none."""
+"""The targets of fuzzing. No input may cause a crash, a hang, INTERNAL, or an invalid reply."""
 
 from __future__ import annotations
 
 import random
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from time import perf_counter_ns, thread_time
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 import msgpack
@@ -28,6 +28,8 @@ from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.plan import SLOW_BYTES
 from dyn_service.service.server.answering.service import Service
+from qa.fuzz.connections import ForgedPeers, Streams
+from qa.fuzz.hangs import HANG_S, check_time
 from tests.conftest import URDF
 from tests.parsing.test_joint_files import FAULTS as _JOINT_FAULTS
 from tests.parsing.test_mjcf import MODELS
@@ -37,22 +39,6 @@ from tests.service.conftest import array
 from tests.service.server import bad_inputs
 
 CONFIG = URDF.parent / "config"
-
-HANG_S = 0.2
-"""s, of an idle machine. No operation on an input may take longer than this and than `DICTIONARY_STEPS` steps of a
-dictionary, since a busy machine is slower. The first input of its kind may have to make a kernel.
-"""
-
-DICTIONARY_STEPS = 1_400_000
-"""Some 0.2 s: twice the reading of the longest seed, an MJCF file with 43 bodies."""
-
-
-def pace_s() -> float:
-    """Returns the time in which this thread does `DICTIONARY_STEPS` steps now, measured with a part of them."""
-    began, steps = thread_time(), {}
-    for k in range(DICTIONARY_STEPS // 40):
-        steps[k & 1023] = k
-    return 40 * (thread_time() - began)
 
 
 class Target(Protocol):
@@ -69,18 +55,6 @@ class Target(Protocol):
 
     def mutated(self, data: bytes, seed: int) -> bytes | None:
         """The input changed along its structure; None: change its bytes."""
-
-
-def held(ask: Callable[[], None]) -> None:
-    """Fails what takes too long each time: the first may have made a kernel, and a machine may be busy."""
-    took = []
-    for _ in range(3):
-        began = thread_time()
-        ask()
-        took.append(thread_time() - began)
-        if took[-1] < HANG_S or took[-1] < pace_s():
-            return
-    raise TimeoutError(f"an input took {min(took):.2f} s of work, at most {max(HANG_S, pace_s()):.2f} s are allowed")
 
 
 HAND = """<robot name="hand">
@@ -105,7 +79,7 @@ _OF_THE_HAND = ("inverse_dynamics", "forward_dynamics", "mass_matrix", "force_to
 
 
 class Decoder:
-    """A request's bytes, from the short way and from the general one: all that a client can make a server read."""
+    """A request's bytes, by the fast path and the slow path: all that a client can make a server read."""
 
     longest = 4096
     words = (
@@ -130,18 +104,19 @@ class Decoder:
     )
 
     def __init__(self) -> None:
-        # What is foretold has to be right within a factor of four, or an input takes longer than it may.
+        # Predicted costs must be right within a factor of four, or an input takes longer than `HANG_S`.
         limits = RequestLimits(max_reply_bytes=1 << 20, max_memory_bytes=64 << 20, max_work_s=HANG_S / 4)
         self._hand = Robot.from_urdf(HAND)
         robots = [self._hand, Robot.from_urdf(URDF / f"{bad_inputs.ROBOT}.urdf")]
         self._service = Service(robots, limits=limits)
 
     def seeds(self) -> Iterator[bytes]:
+        # One valid request of each row, so that mutations begin behind the checks that noise never passes.
         for row in (*QUERIES.values(), *COMPUTATIONS.values()):
             inputs, options = bad_inputs.good(row)
             yield bad_inputs.asked(row, inputs, options)
-            every = {name: bad_inputs.good_value(spec) for name, spec in row.inputs.items()}
-            yield bad_inputs.asked(row, inputs | every, options)
+            all_inputs = {name: bad_inputs.good_value(spec) for name, spec in row.inputs.items()}
+            yield bad_inputs.asked(row, inputs | all_inputs, options)
         for name in _OF_THE_HAND:
             yield self._of_the_hand(QUERIES.get(name) or COMPUTATIONS[name])
         yield from (case.payload for case in bad_inputs.committed()[::7])
@@ -179,7 +154,7 @@ class Decoder:
                 short = self._service.answer_single_state(data, perf_counter_ns()) if len(data) <= SLOW_BYTES else None
                 replies[:] = [short or self._service.handle(data, perf_counter_ns())]
 
-        held(ask)
+        check_time(ask)
         reply = msgpack.unpackb(replies[0])
         assert reply["v"] == 1
         _check(reply)
@@ -203,13 +178,13 @@ class Overlaid:
         self._service = Service([self._robot], limits=limits, allow_load=True)
 
     def seeds(self) -> Iterator[bytes]:
-        for what in self._overlays():
+        for overlay in self._overlays():
             for options in (None, {"expires_s": 60.0}):
-                yield self._asked({"name": "other", "overlay": what}, options)
+                yield self._request({"name": "other", "overlay": overlay}, options)
         for name in ("hand", "", 5, None, "x" * 500):
-            yield self._asked({"name": name, "overlay": {}}, None)
+            yield self._request({"name": name, "overlay": {}}, None)
         for expires_s in (0, -1, 1e308, float("nan"), "soon", True):
-            yield self._asked({"name": "other", "overlay": {}}, {"expires_s": expires_s})
+            yield self._request({"name": "other", "overlay": {}}, {"expires_s": expires_s})
 
     @staticmethod
     def _overlays() -> Iterator[Any]:
@@ -223,18 +198,18 @@ class Overlaid:
         yield {"payloads": {"link": "thumb", "mass": 1.0, "inertia": array(0.1 * np.eye(3))}}
 
     @staticmethod
-    def _asked(inputs: dict[str, Any], options: dict[str, Any] | None) -> bytes:
+    def _request(inputs: dict[str, Any], options: dict[str, Any] | None) -> bytes:
         message = {"v": 1, "id": 7, "query": "overlay_robot", "robot": "hand", "inputs": inputs}
-        made: bytes = msgpack.packb(message if options is None else {**message, "options": options})
-        return made
+        payload: bytes = msgpack.packb(message if options is None else {**message, "options": options})
+        return payload
 
     def try_one(self, data: bytes) -> None:
         replies: list[bytes] = []
-        held(lambda: replies.append(self._served(data)))
+        check_time(lambda: replies.append(self._served(data)))
         _check(msgpack.unpackb(replies[-1]))
 
     def _served(self, data: bytes) -> bytes:
-        """The reply; of a robot that is served by it no number in an answer is none, and it goes again."""
+        """Returns the reply; checks that a robot which it loaded answers with finite numbers, and unloads it."""
         with np.errstate(all="ignore"):
             reply = self._service.handle(data, perf_counter_ns())
             for name in {*self._service.robots} - {"hand"}:
@@ -247,9 +222,9 @@ class Overlaid:
         return reply
 
     def _ask(self, robot: str, query: str, **inputs: float) -> None:
-        given = {name: [x, x] for name, x in inputs.items()}
-        asked = msgpack.packb({"v": 1, "id": 8, "query": query, "robot": robot, "inputs": given})
-        _check(msgpack.unpackb(self._service.handle(asked, perf_counter_ns())))
+        states = {name: [x, x] for name, x in inputs.items()}
+        payload = msgpack.packb({"v": 1, "id": 8, "query": query, "robot": robot, "inputs": states})
+        _check(msgpack.unpackb(self._service.handle(payload, perf_counter_ns())))
 
     def mutated(self, data: bytes, seed: int) -> bytes | None:
         """One value somewhere in the message becomes another, goes, or is there twice."""
@@ -257,14 +232,14 @@ class Overlaid:
 
 
 def _check(reply: dict[str, Any]) -> None:
-    """Fails of a defect, and of an answer that has a number which is none."""
+    """Fails for INTERNAL, and for an answer with a number that is not finite."""
     assert reply["ok"] or reply["error"]["code"] != "INTERNAL", reply
     for output in reply.get("outputs", {}).values():
         if isinstance(output, dict) and output.get("dtype") == "<f8":
             assert np.isfinite(np.frombuffer(output["data"])).all(), reply
 
 
-_NUMBERS = tuple(each.name for each in fields(JointNumbers))
+_NUMBERS = tuple(field.name for field in fields(JointNumbers))
 
 _ODD: tuple[Any, ...] = (
     None, True, 0, 1, -1, 2, 7, 255, 20_000, 2**31, 2**63, 2**64 - 1, 0.0, 0.5, -1e-3, 1e-300, 1e3, 1e200, 1.7e308,
@@ -280,13 +255,13 @@ def _revalued(data: bytes, seed: int) -> bytes | None:
         return None
     try:
         message = msgpack.unpackb(data, strict_map_key=False)
-        packed: bytes = msgpack.packb(_changed(message, choose))
+        packed: bytes = msgpack.packb(_mutated_value(message, choose))
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException):
         return None
     return packed
 
 
-def _changed(value: Any, choose: random.Random) -> Any:
+def _mutated_value(value: Any, choose: random.Random) -> Any:
     """The value with one of its parts changed."""
     if isinstance(value, dict) and value and choose.random() < 0.9:
         key = choose.choice(list(value))
@@ -299,10 +274,10 @@ def _changed(value: Any, choose: random.Random) -> Any:
             return {**value, "shape": [choose.choice((0, 1, 2, 3, 300, 1 << 20)), *value["shape"]]}
         if key == "query" and kind < 0.5:
             return {**value, "query": choose.choice([*QUERIES, *COMPUTATIONS, "stats", "describe_robot", "load_robot"])}
-        return {**value, key: _changed(value[key], choose)}
+        return {**value, key: _mutated_value(value[key], choose)}
     if isinstance(value, list) and value and choose.random() < 0.8:
-        at = choose.randrange(len(value))
-        return [*value[:at], _changed(value[at], choose), *value[at + (choose.random() < 0.9) :]]
+        index = choose.randrange(len(value))
+        return [*value[:index], _mutated_value(value[index], choose), *value[index + (choose.random() < 0.9) :]]
     if isinstance(value, bytes) and len(value) >= 8 and choose.random() < 0.8:  # numbers
         numbers = np.frombuffer(value[: len(value) // 8 * 8]).copy()
         numbers[choose.randrange(len(numbers))] = choose.choice((0.0, 1.0, -3.0, 1e8, 1e80, -1e300, 1e-320, np.nan))
@@ -344,9 +319,9 @@ class RobotFile:
 
     def _try_root(self, text: str, root: str) -> None:
         read: list[Description] = []
-        held(lambda: read.extend(self._read(text, root)))
+        check_time(lambda: read.extend(self._read(text, root)))
         if read:
-            held(lambda: self._write(read[-1]))
+            check_time(lambda: self._write(read[-1]))
 
     def _read(self, text: str, root: str) -> list[Description]:
         try:
@@ -400,8 +375,8 @@ class Files:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "file.yaml"
             path.write_bytes(data)
-            held(lambda: self._joints(path))
-            held(lambda: self._sensors(path))
+            check_time(lambda: self._joints(path))
+            check_time(lambda: self._sensors(path))
 
     def _joints(self, path: Path) -> None:
         with suppress(DynError):
@@ -425,14 +400,14 @@ class Files:
 
 def _ours(text: str) -> str:
     """A file for other robots, as one for the hand."""
-    for names, own in (
+    for names, name_of_hand in (
         (("ur5e", "panda", "arm"), "hand"),
         (("tool0_joint", "tool_joint", "shoulder_pan_joint", "panda_joint1", "hinge"), "knuckle"),
         (("elbow_joint", "panda_joint2", "rail"), "opposite"),
         (("tool0", "forearm_link"), "tip"),
     ):
         for name in names:
-            text = re.sub(rf"\b{name}\b", own, text)
+            text = re.sub(rf"\b{name}\b", name_of_hand, text)
     return text
 
 
@@ -443,17 +418,24 @@ def _pieced(data: bytes, seed: int, marks: Sequence[bytes], words: Sequence[byte
     pieces = data.split(mark)
     if choose.random() < 0.4 or len(pieces) < 3:
         return None
-    one, other = choose.randrange(len(pieces)), choose.randrange(len(pieces))
+    index, other_index = choose.randrange(len(pieces)), choose.randrange(len(pieces))
     kind = choose.randrange(4)
     if kind == 0:
-        del pieces[one]
+        del pieces[index]
     elif kind == 1:
-        pieces.insert(one, pieces[other])
+        pieces.insert(index, pieces[other_index])
     elif kind == 2:
-        pieces[one], pieces[other] = pieces[other], pieces[one]
+        pieces[index], pieces[other_index] = pieces[other_index], pieces[index]
     else:
-        pieces[one] = choose.choice((b"", b"0", b"-1", b"nan", b"1e308", b"1e-308", *words))
+        pieces[index] = choose.choice((b"", b"0", b"-1", b"nan", b"1e308", b"1e-308", *words))
     return mark.join(pieces)
 
 
-TARGETS: dict[str, type[Target]] = {"decoder": Decoder, "files": Files, "overlays": Overlaid, "urdf": RobotFile}
+TARGETS: dict[str, type[Target]] = {
+    "curve": ForgedPeers,
+    "decoder": Decoder,
+    "files": Files,
+    "overlays": Overlaid,
+    "urdf": RobotFile,
+    "zmtp": Streams,
+}

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from dyn_service import Client
-from qa.load.clients import ROBOT, beside
+from qa.load.clients import ROBOT, busy_client
 from qa.load.serving import served
 
 STOPPED = {"late": 1, "cancelled": 3}
@@ -47,8 +47,9 @@ def main() -> int:
             undisturbed = batches(endpoint, seconds)
             with ExitStack() as stack:
                 for _ in range(count):
-                    stack.enter_context(beside(endpoint, kind))
+                    stack.enter_context(busy_client(endpoint, kind))
                 crowded = batches(endpoint, seconds)
+            # Medians of seconds: one second in which the machine did something else decides nothing.
             share = np.median(crowded) / np.median(undisturbed)
             starved |= bool(share < 0.5)
             print(f"{kind}: batches per second {undisturbed} without, {crowded} with them: {share:.2f}", flush=True)

@@ -15,19 +15,20 @@ PATH = Path(__file__).with_name("explained.toml")
 class Explanation:
     """Why some mutants survive. They are found by what they change, not by their line.
 
-    module, function: as in `Mutant`. before, after: its expressions; an empty one matches any. reason: one sentence.
+    module, function: as in `Mutant`. original, mutated: its expressions; an empty one matches any.
+    reason: one sentence.
     """
 
     module: str
     function: str
     reason: str
-    before: str = ""
-    after: str = ""
+    original: str = ""
+    mutated: str = ""
 
     def matches(self, mutant: Mutant) -> bool:
         """Whether this is one of them."""
         same = (self.module, self.function) == (mutant.module, mutant.function)
-        return same and self.before in ("", mutant.before) and self.after in ("", mutant.after)
+        return same and self.original in ("", mutant.original) and self.mutated in ("", mutant.mutated)
 
 
 def explanations(path: Path = PATH) -> list[Explanation]:
@@ -37,8 +38,8 @@ def explanations(path: Path = PATH) -> list[Explanation]:
         TypeError: An entry lacks a key, or has one that is unknown.
         ValueError: An entry names no fault, or gives no reason.
     """
-    found = [Explanation(**entry) for entry in tomllib.loads(path.read_text()).get("explained", [])]
-    for entry in found:
-        if not (entry.before or entry.after) or len(entry.reason.split()) < 4:
+    entries = [Explanation(**entry) for entry in tomllib.loads(path.read_text()).get("explained", [])]
+    for entry in entries:
+        if not (entry.original or entry.mutated) or len(entry.reason.split()) < 4:
             raise ValueError(f"explained.toml: {entry} names no fault or gives no reason")
-    return found
+    return entries

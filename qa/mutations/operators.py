@@ -96,7 +96,7 @@ _TEXTS = {"message", "hint", "expected"}
 
 @dataclass
 class Mutant:
-    """One fault. `before` and `after` are the expression or statement, as Python prints it.
+    """One fault. `original` and `mutated` are the expression or statement, as Python prints it.
 
     module: the file, relative to the package. function: dotted names of classes and functions around it, "" at the top.
     number: which one it is among equal faults in that function, from 1.
@@ -106,8 +106,8 @@ class Mutant:
     function: str
     operator: str
     line: int
-    before: str
-    after: str
+    original: str
+    mutated: str
     number: int = 1
     _tree: ast.Module = field(repr=False, default_factory=lambda: ast.Module([], []))
     _place: tuple[ast.AST, str, int | None] = field(repr=False, default=(ast.Pass(), "", None))
@@ -117,55 +117,59 @@ class Mutant:
         """The module's code with the fault in it."""
         parent, name, index = self._place
         old = getattr(parent, name) if index is None else getattr(parent, name)[index]
-        _put(parent, name, index, self._new)
+        _replace_child(parent, name, index, self._new)
         try:
             return compile(ast.fix_missing_locations(self._tree), path, "exec")
         finally:
-            _put(parent, name, index, old)
+            _replace_child(parent, name, index, old)
 
     def __str__(self) -> str:
-        where = f" in {self.function}" if self.function else ""
-        return f"{self.module}:{self.line}{where}: {self.before}  ->  {self.after}"
+        scope = f" in {self.function}" if self.function else ""
+        return f"{self.module}:{self.line}{scope}: {self.original}  ->  {self.mutated}"
 
 
 def mutants(source: str, module: str) -> list[Mutant]:
     """Every mutant of a module's source, in the order of its lines."""
     tree = ast.parse(source)
-    found: list[Mutant] = []
+    mutant_list: list[Mutant] = []
     seen: set[tuple[int, str]] = set()
     counts: Counter[tuple[str, str, str]] = Counter()
     for place in _places(tree, "", tree):
-        parent, name, index = place.at
+        parent, name, index = place.slot
         for operator, new in _variants(place.node):
             ast.copy_location(new, place.node)
-            before = _printed(place.shown)
-            _put(parent, name, index, new)
-            after = (
+            original = _source_text(place.printed_node)
+            _replace_child(parent, name, index, new)
+            mutated = (
                 "(removed)"
                 if isinstance(new, ast.Pass)
-                else _printed(new if place.shown is place.node else place.shown)
+                else _source_text(new if place.printed_node is place.node else place.printed_node)
             )
+            # Of the whole statement: equal expressions in two places are two faults, one text from two operators is
+            # one.
             whole = ast.dump(place.statement if not isinstance(new, ast.Pass) else new)
-            _put(parent, name, index, place.node)
-            line = getattr(place.node, "lineno", getattr(place.shown, "lineno", 0))
+            _replace_child(parent, name, index, place.node)
+            line = getattr(place.node, "lineno", getattr(place.printed_node, "lineno", 0))
             # Two operators may come to the same; once is enough.
-            if before == after or (id(place.statement), whole) in seen:
+            if original == mutated or (id(place.statement), whole) in seen:
                 continue
             seen.add((id(place.statement), whole))
-            counts[place.function, before, after] += 1
-            number = counts[place.function, before, after]
-            found.append(Mutant(module, place.function, operator, line, before, after, number, tree, place.at, new))
-    return found
+            counts[place.function, original, mutated] += 1
+            number = counts[place.function, original, mutated]
+            mutant_list.append(
+                Mutant(module, place.function, operator, line, original, mutated, number, tree, place.slot, new)
+            )
+    return mutant_list
 
 
 @dataclass
 class _Place:
-    """A node and where it hangs. shown: what a reader needs to see of it. statement: the one it is part of."""
+    """A node, its slot in the parent (node, field, index), the node to print for the reader, and its statement."""
 
     node: Any
-    at: tuple[ast.AST, str, int | None]
+    slot: tuple[ast.AST, str, int | None]
     function: str
-    shown: ast.AST
+    printed_node: ast.AST
     statement: ast.AST
 
 
@@ -177,18 +181,18 @@ def _places(node: ast.AST, function: str, statement: ast.AST) -> Iterator[_Place
         for index, child in enumerate(children):
             if not isinstance(child, ast.AST) or _skipped(node, child, first=index == 0 and name == "body"):
                 continue
-            at = (node, name, index if isinstance(value, list) else None)
-            inside = function
+            slot = (node, name, index if isinstance(value, list) else None)
+            scope = function
             if isinstance(child, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-                inside = f"{function}.{child.name}" if function else child.name
-            within = child if isinstance(child, ast.stmt) else statement
+                scope = f"{function}.{child.name}" if function else child.name
+            enclosing_statement = child if isinstance(child, ast.stmt) else statement
             if isinstance(child, ast.stmt | ast.expr | ast.comprehension):
-                # A bare number says nothing: what it stands in does.
+                # A bare number or name is reported with the expression that contains it.
                 small = isinstance(child, ast.Constant | ast.Name) and isinstance(
                     node, ast.expr | ast.stmt | ast.keyword
                 )
-                yield _Place(child, at, function, node if small else child, within)
-            yield from _places(child, inside, within)
+                yield _Place(child, slot, function, node if small else child, enclosing_statement)
+            yield from _places(child, scope, enclosing_statement)
 
 
 def _skipped(parent: ast.AST, node: ast.AST, *, first: bool) -> bool:
@@ -208,14 +212,14 @@ def _skipped(parent: ast.AST, node: ast.AST, *, first: bool) -> bool:
     return False
 
 
-def _put(parent: ast.AST, name: str, index: int | None, node: ast.AST) -> None:
+def _replace_child(parent: ast.AST, name: str, index: int | None, node: ast.AST) -> None:
     if index is None:
         setattr(parent, name, node)
     else:
         getattr(parent, name)[index] = node
 
 
-def _printed(node: ast.AST) -> str:
+def _source_text(node: ast.AST) -> str:
     """The node as one line; of a compound statement its head."""
     text = ast.unparse(ast.fix_missing_locations(copy.deepcopy(node)))
     if isinstance(node, ast.If | ast.For | ast.While | ast.With | ast.FunctionDef | ast.ClassDef):
@@ -230,7 +234,7 @@ def _variants(node: Any) -> Iterator[tuple[str, ast.AST]]:
         yield from make(node)
 
 
-def _changed(node: ast.AST, **fields: Any) -> ast.AST:
+def _with_fields(node: ast.AST, **fields: Any) -> ast.AST:
     other = copy.copy(node)
     for name, value in fields.items():
         setattr(other, name, value)
@@ -264,12 +268,12 @@ def _attribute(node: ast.Attribute) -> Iterator[tuple[str, ast.AST]]:
     if node.attr == "T":
         yield "transpose", node.value
     if node.attr in RENAMED:
-        yield "call", _changed(node, attr=RENAMED[node.attr])
+        yield "call", _with_fields(node, attr=RENAMED[node.attr])
 
 
 def _binary(node: ast.BinOp) -> Iterator[tuple[str, ast.AST]]:
     if type(node.op) in ARITHMETIC:
-        yield "arithmetic", _changed(node, op=ARITHMETIC[type(node.op)]())
+        yield "arithmetic", _with_fields(node, op=ARITHMETIC[type(node.op)]())
         yield "term", node.left
     if not isinstance(node.op, ast.Pow | ast.Div | ast.FloorDiv | ast.Mod):
         yield "term", node.right
@@ -285,68 +289,68 @@ def _unary(node: ast.UnaryOp) -> Iterator[tuple[str, ast.AST]]:
 def _compare(node: ast.Compare) -> Iterator[tuple[str, ast.AST]]:
     for k, op in enumerate(node.ops):
         for other in COMPARISONS[type(op)]:
-            yield "comparison", _changed(node, ops=[*node.ops[:k], other(), *node.ops[k + 1 :]])
+            yield "comparison", _with_fields(node, ops=[*node.ops[:k], other(), *node.ops[k + 1 :]])
 
 
 def _bool(node: ast.BoolOp) -> Iterator[tuple[str, ast.AST]]:
-    yield "logic", _changed(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    yield "logic", _with_fields(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
     for k in range(len(node.values)):
         rest = [*node.values[:k], *node.values[k + 1 :]]
-        yield "logic", rest[0] if len(rest) == 1 else _changed(node, values=rest)
+        yield "logic", rest[0] if len(rest) == 1 else _with_fields(node, values=rest)
 
 
 def _call(node: ast.Call) -> Iterator[tuple[str, ast.AST]]:
     args = node.args
     plain = not any(isinstance(arg, ast.Starred) for arg in args)
-    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    callee = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if len(args) >= 2 and plain:
-        if called not in _SYMMETRIC:
-            yield "call", _changed(node, args=[args[1], args[0], *args[2:]])
-        yield "call", _changed(node, args=[args[0], args[0], *args[2:]])
+        if callee not in _SYMMETRIC:
+            yield "call", _with_fields(node, args=[args[1], args[0], *args[2:]])
+        yield "call", _with_fields(node, args=[args[0], args[0], *args[2:]])
         for k in range(1, len(args) - 1):
-            yield "call", _changed(node, args=[*args[:k], args[k + 1], args[k], *args[k + 2 :]])
+            yield "call", _with_fields(node, args=[*args[:k], args[k + 1], args[k], *args[k + 2 :]])
     if args and plain:
-        if called not in _CONVERSIONS:
+        if callee not in _CONVERSIONS:
             yield "call", args[0]
     elif not args and not node.keywords and isinstance(node.func, ast.Attribute):
         yield "call", node.func.value
     for k, keyword in enumerate(node.keywords):
         if keyword.arg not in _UNVALUED:
-            yield "term", _changed(node, keywords=[*node.keywords[:k], *node.keywords[k + 1 :]])
+            yield "term", _with_fields(node, keywords=[*node.keywords[:k], *node.keywords[k + 1 :]])
 
 
 def _subscript(node: ast.Subscript) -> Iterator[tuple[str, ast.AST]]:
     index = node.slice
     if isinstance(index, ast.Name | ast.BinOp):
         for op in (ast.Add(), ast.Sub()):
-            yield "index", _changed(node, slice=ast.BinOp(index, op, ast.Constant(1)))
+            yield "index", _with_fields(node, slice=ast.BinOp(index, op, ast.Constant(1)))
     elif isinstance(index, ast.Slice):
         for end in ("lower", "upper"):
             if getattr(index, end) is not None:
-                yield "index", _changed(node, slice=_changed(index, **{end: None}))
+                yield "index", _with_fields(node, slice=_with_fields(index, **{end: None}))
 
 
 def _choice(node: ast.IfExp) -> Iterator[tuple[str, ast.AST]]:
-    yield "choice", _changed(node, body=node.orelse, orelse=node.body)
+    yield "choice", _with_fields(node, body=node.orelse, orelse=node.body)
     yield "choice", node.body
     yield "choice", node.orelse
 
 
 def _comprehension(node: ast.comprehension) -> Iterator[tuple[str, ast.AST]]:
     for k in range(len(node.ifs)):
-        yield "term", _changed(node, ifs=[*node.ifs[:k], *node.ifs[k + 1 :]])
+        yield "term", _with_fields(node, ifs=[*node.ifs[:k], *node.ifs[k + 1 :]])
 
 
 def _condition(node: ast.If | ast.While) -> Iterator[tuple[str, ast.AST]]:
-    yield "logic", _changed(node, test=ast.Constant(False))
+    yield "logic", _with_fields(node, test=ast.Constant(False))
     if isinstance(node, ast.If):
-        yield "logic", _changed(node, test=ast.Constant(True))
+        yield "logic", _with_fields(node, test=ast.Constant(True))
 
 
 def _augmented(node: ast.AugAssign) -> Iterator[tuple[str, ast.AST]]:
     yield "statement", ast.Pass()
     if type(node.op) in ARITHMETIC:
-        yield "arithmetic", _changed(node, op=ARITHMETIC[type(node.op)]())
+        yield "arithmetic", _with_fields(node, op=ARITHMETIC[type(node.op)]())
 
 
 def _assignment(node: ast.Assign) -> Iterator[tuple[str, ast.AST]]:

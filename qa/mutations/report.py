@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from qa.mutations.operators import Mutant
@@ -18,17 +19,19 @@ of that module until one turns red. The command writes this page: each row is th
 
 *caught*: a test turned red. *timed out*: a test did not end, which is red too. *explained*: no test can or should
 catch it, `qa/mutations/explained.toml` says why. *survived*: none of these. *share*: caught and timed out of all
-that are not explained. *tried* is a random sample where it says so.
+that are not explained.
+
+SHARE
 
 | module | tried | caught | timed out | explained | survived | share |
 |---|---|---|---|---|---|---|
 """
 
 Rows = dict[str, tuple[str, str]]
-"""By module: its row of the table, and its survivors' section, "" where there is none."""
+"""By module: its row of the table, and its survivors' section, "" without survivors."""
 
 
-def counted(outcomes: Iterable[Outcome], explained: set[int]) -> Counter[str]:
+def outcome_counts(outcomes: Iterable[Outcome], explained: set[int]) -> Counter[str]:
     """How many of each kind; a survivor whose mutant is explained counts as that."""
     return Counter(
         "explained" if outcome.kind == SURVIVED and id(outcome.mutant) in explained else outcome.kind
@@ -36,12 +39,12 @@ def counted(outcomes: Iterable[Outcome], explained: set[int]) -> Counter[str]:
     )
 
 
-def row(label: str, tried: int, of: int, counts: Counter[str]) -> str:
+def row(label: str, tried_count: int, total: int, counts: Counter[str]) -> str:
     """One row of the table."""
     red = counts[CAUGHT] + counts[TIMED_OUT]
-    held = tried - counts["explained"]
-    share = f"{100.0 * red / held:.1f} %" if held else "-"
-    number = f"{tried}" if tried == of else f"{tried} of {of}"
+    judged = tried_count - counts["explained"]
+    share = f"{100.0 * red / judged:.1f} %" if judged else "-"
+    number = f"{tried_count}" if tried_count == total else f"{tried_count} of {total}"
     cells = [label, number, counts[CAUGHT], counts[TIMED_OUT], counts["explained"], counts[SURVIVED], share]
     return "| " + " | ".join(map(str, cells)) + " |"
 
@@ -50,8 +53,8 @@ def section(module: str, survivors: Iterable[Mutant]) -> str:
     """The survivors of one module, each as the line without and with its fault."""
     lines = [f"### {module}", ""]
     for mutant in survivors:
-        where = mutant.function or "the top"
-        lines += [f"- in `{where}`", "", "  ```diff", f"  - {mutant.before}", f"  + {mutant.after}", "  ```"]
+        scope = mutant.function or "the top"
+        lines += [f"- in `{scope}`", "", "  ```diff", f"  - {mutant.original}", f"  + {mutant.mutated}", "  ```"]
     return "\n".join(lines) + "\n" if len(lines) > 2 else ""
 
 
@@ -60,24 +63,41 @@ def read(path: Path) -> Rows:
     if not path.exists():
         return {}
     text = path.read_text()
-    rows = {found[1]: (found[0], "") for found in re.finditer(r"^\| `([^`]+)` \|.*$", text, re.MULTILINE)}
-    for found in re.finditer(r"^### (\S+)\n.*?(?=^### |\Z)", text, re.MULTILINE | re.DOTALL):
-        if found[1] in rows:
-            rows[found[1]] = (rows[found[1]][0], found[0])
+    rows = {line[1]: (line[0], "") for line in re.finditer(r"^\| `([^`]+)` \|.*$", text, re.MULTILINE)}
+    for block in re.finditer(r"^### (\S+)\n.*?(?=^### |\Z)", text, re.MULTILINE | re.DOTALL):
+        if block[1] in rows:
+            rows[block[1]] = (rows[block[1]][0], block[0])
     return rows
 
 
-def write(path: Path, rows: Rows) -> None:
-    """The page, of these rows and their sum."""
+def _share(tried_count: int, mutant_count: int, untried_count: int) -> str:
+    """The paragraph that says how much of the package the table is about."""
+    share = (
+        f"{tried_count} of {mutant_count} faults in these modules were tried, {tried_count / mutant_count:.1%}, a "
+        "random "
+        "sample of each module. Where all n of a module were caught, at most 3/n of its faults survive, at 95 % "
+        f"confidence. {untried_count} further modules of `qa/mutations/plan.toml` have no row: none of their faults "
+        "was tried."
+    )
+    return textwrap.fill(share, 118)
+
+
+def write(path: Path, rows: Rows, untried: Collection[str] = ()) -> None:
+    """The page, of these rows and their sum. untried: modules that have no row yet."""
     total: Counter[str] = Counter()
-    tried = of = 0
+    tried_count = mutant_count = 0
     for line, _ in rows.values():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         numbers = [int(number) for number in cells[1].split(" of ")]
-        tried, of = tried + numbers[0], of + numbers[-1]
+        tried_count, mutant_count = tried_count + numbers[0], mutant_count + numbers[-1]
         total.update(dict(zip((CAUGHT, TIMED_OUT, "explained", SURVIVED), map(int, cells[2:6]), strict=True)))
-    ordered = [rows[module] for module in sorted(rows)]
-    text = HEAD + "\n".join(line for line, _ in ordered) + "\n" + row("all", tried, of, total) + "\n"
-    if any(survivors for _, survivors in ordered):
-        text += "\n## Survivors\n\n" + "\n".join(survivors.rstrip("\n") + "\n" for _, survivors in ordered if survivors)
+    ordered_rows = [rows[module] for module in sorted(rows)]
+    head = HEAD.replace("SHARE", _share(tried_count, mutant_count, len(untried)))
+    text = "\n".join(
+        [head.rstrip("\n"), *(line for line, _ in ordered_rows), row("all", tried_count, mutant_count, total), ""]
+    )
+    if any(survivors for _, survivors in ordered_rows):
+        text += "\n## Survivors\n\n" + "\n".join(
+            survivors.rstrip("\n") + "\n" for _, survivors in ordered_rows if survivors
+        )
     path.write_text(text)

@@ -73,14 +73,14 @@ _PLUGINS = ("-p", "_hypothesis_pytestplugin", "-p", "pytest_timeout", "-p", "no:
 
 @dataclass(frozen=True)
 class Outcome:
-    """kind: CAUGHT, TIMED_OUT or SURVIVED. by: the test that turned red, or the stage that took too long.
+    """kind: CAUGHT, TIMED_OUT or SURVIVED. failing_test: the test that turned red, or the stage that took too long.
 
     used_s: seconds of a processor.
     """
 
     mutant: Mutant
     kind: str
-    by: str
+    failing_test: str
     used_s: float
 
 
@@ -130,7 +130,7 @@ class _Trial:
     pid: int
     pipe: int
     folder: Path
-    said: str = ""
+    output: str = ""
     stage: int = 0
     deadline_s: float = float("inf")
 
@@ -148,12 +148,13 @@ class Runner:
 
     def __enter__(self) -> Runner:
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # who is told to end leaves no mutant behind
+        # As Ctrl-C, so that SIGTERM too removes the mutants.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         for name in LIBRARIES:
             with contextlib.suppress(ImportError):  # a test that needs it says so
                 importlib.import_module(name)
-        own = [name for name in sys.modules if name == "dyn_service" or name.startswith("dyn_service.")]
-        assert not own, f"imported before the forks, so that no mutant of them can be: {own}"
+        imported = [name for name in sys.modules if name == "dyn_service" or name.startswith("dyn_service.")]
+        assert not imported, f"imported before the forks, so that no mutant of them can be: {imported}"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -172,17 +173,17 @@ class Runner:
                 if (stage, plan.shaping) in self._usual_s:
                     continue
                 progress(f"unmutated: {stage}")
-                alone = Plan(plan.module, (stage,), plan.shaping)
-                ((_, kind, by, used_s),) = self.run([(alone, None)])
+                stage_plan = Plan(plan.module, (stage,), plan.shaping)
+                ((_, kind, failing_test, used_s),) = self.run([(stage_plan, None)])
                 if kind != SURVIVED:
-                    raise BaselineError(f"{stage} is red before anything is mutated: {by}")
+                    raise BaselineError(f"{stage} is red before anything is mutated: {failing_test}")
                 self._usual_s[stage, plan.shaping] = used_s
 
     def outcomes(self, work: Iterable[tuple[Plan, Mutant]]) -> Iterator[Outcome]:
         """The outcome of each mutant, as they end."""
-        for mutant, kind, by, used_s in self.run(work):
+        for mutant, kind, failing_test, used_s in self.run(work):
             assert mutant is not None
-            yield Outcome(mutant, kind, by, used_s)
+            yield Outcome(mutant, kind, failing_test, used_s)
 
     def run(self, work: Iterable[tuple[Plan, Mutant | None]]) -> Iterator[tuple[Mutant | None, str, str, float]]:
         """Trials of mutants, or of the module as it is; yields (mutant, kind, by, processor seconds)."""
@@ -203,13 +204,13 @@ class Runner:
         ready, _, _ = select.select(list(self._running), [], [], 0.2)
         for pipe in ready:
             trial = self._running[pipe]
-            said = os.read(pipe, 65536).decode()
-            trial.said += said
-            if not said:
+            chunk = os.read(pipe, 65536).decode()
+            trial.output += chunk
+            if not chunk:
                 status, used_s = self._end(trial, kill=False)
                 yield trial.mutant, *self._verdict(trial, status), used_s
-            elif trial.said.count("stage\n") > trial.stage:
-                trial.stage = trial.said.count("stage\n")
+            elif trial.output.count("stage\n") > trial.stage:
+                trial.stage = trial.output.count("stage\n")
                 trial.deadline_s = time.monotonic() + PATIENCE_S
         for trial in list(self._running.values()):
             if time.monotonic() > trial.deadline_s:
@@ -218,12 +219,12 @@ class Runner:
 
     @staticmethod
     def _verdict(trial: _Trial, status: int) -> tuple[str, str]:
-        last = trial.said.splitlines()[-1] if trial.said else ""
+        last = trial.output.splitlines()[-1] if trial.output else ""
         if last == "green":
             return SURVIVED, ""
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
             return TIMED_OUT, trial.plan.stages[trial.stage - 1]
-        # A fork that ended without a word was ended by its fault: a crash of native code, or no memory.
+        # A fork without output died of its mutant: a crash of native code, or no memory.
         return CAUGHT, last.removeprefix("red ") if last.startswith("red ") else "(the process died)"
 
     def _fork(self, plan: Plan, mutant: Mutant | None) -> None:
@@ -241,13 +242,13 @@ class Runner:
         if kill:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(trial.pid, signal.SIGKILL)
-        _, status, used = os.wait4(trial.pid, 0)
+        _, status, usage = os.wait4(trial.pid, 0)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(trial.pid, signal.SIGKILL)  # what it started and left behind
         os.close(trial.pipe)
         del self._running[trial.pipe]
         shutil.rmtree(trial.folder, ignore_errors=True)
-        return status, used.ru_utime + used.ru_stime
+        return status, usage.ru_utime + usage.ru_stime
 
     def _try(self, plan: Plan, mutant: Mutant | None, folder: Path, pipe: int) -> None:
         """In the fork; does not return."""
@@ -255,6 +256,7 @@ class Runner:
             os.setpgid(0, 0)  # Ctrl-C is the parent's
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            # A mutant may allocate without an end, and the machine's memory is every other trial's too.
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT)
@@ -274,6 +276,7 @@ class Runner:
             return self._warm
         place = folder / "kernels"
         place.mkdir(mode=0o700)
+        # Kernels of the module as it is are right for a mutant that makes the same ones; hard links cost no copy.
         if not plan.shaping:
             for file in self._warm.iterdir():
                 os.link(file, place / file.name)
@@ -284,6 +287,7 @@ class Runner:
         import pytest
 
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        # The same examples for each mutant: a random one that is red anyway would count as caught.
         hypothesis.settings.register_profile("mutations", database=None, derandomize=True, deadline=None)
         hypothesis.settings.load_profile("mutations")
         for stage in plan.stages:
@@ -291,6 +295,8 @@ class Runner:
             usual_s = self._usual_s.get((stage, plan.shaping))
             limit_s = UNKNOWN_S if usual_s is None else max(MIN_S, SLACK * usual_s)
             _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+            # Processor time and not wall time: several trials share the cores, and a slow machine must not look like an
+            # endless loop.
             resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + limit_s) + 1, hard))
             first = _FirstFailure()
             options = ["-x", "-q", "--tb=no", f"--basetemp={folder / 'tmp'}", *_PLUGINS]

@@ -13,17 +13,17 @@ import numpy as np
 from flint import arb, arb_mat
 
 from qa.nasty.reference import Array, blocks, cross_force, double, identity, rows, skew, stack, turn, vector
-from qa.nasty.scales import Measured, sizes_of
+from qa.nasty.scales import Scales, sizes_of
 
 _NONE = vector([0] * 3)
 
 
-class ExpectedLinks(Measured):
+class ExpectedLinks(Scales):
     """True answers of queries whose rows are links, joints or bodies."""
 
     @property
     def _world(self) -> dict[str, Any]:
-        return {"gravity": self.given["gravity"], "wrenches": self.acting}
+        return {"gravity": self.inputs["gravity"], "wrenches": self.acting}
 
     def between(self, j: int, i: int) -> arb_mat:
         """The motion transform from link j to link i, by their poses."""
@@ -34,7 +34,7 @@ class ExpectedLinks(Measured):
     @cached_property
     def _classical(self) -> list[Any]:
         """[omega-dot; acceleration of the origin] per link under the state's accelerations."""
-        return self._accelerated(list(self.given["a"]))
+        return self._accelerated(list(self.inputs["a"]))
 
     @cached_property
     def _biased(self) -> list[Any]:
@@ -59,84 +59,88 @@ class ExpectedLinks(Measured):
         return {"rotation": ("rows", R, 1.0), "position": self._rows([p for _, p in self.state.poses])}
 
     def constraint_forces(self) -> dict[str, Any]:
-        a = self.state.forward_dynamics(list(self.given["tau"]), **self._world).entries()
+        a = self.state.forward_dynamics(list(self.inputs["tau"]), **self._world).entries()
         F = self.state.forces(a, **self._world)
-        named = [i for i, joint in enumerate(self.robot.joints) if joint]
-        axes = [self.robot.subspace[i] for i in named]
-        along = [arb(0) if S is None else (S.transpose() * F[i])[0, 0] for S, i in zip(axes, named, strict=True)]
-        across = [F[i] if S is None else F[i] - S * f for S, f, i in zip(axes, along, named, strict=True)]
-        wrench = self._rows([F[i] for i in named])
+        jointed_links = [i for i, joint in enumerate(self.robot.joints) if joint]
+        axes = [self.robot.subspace[i] for i in jointed_links]
+        axial_forces = [
+            arb(0) if S is None else (S.transpose() * F[i])[0, 0] for S, i in zip(axes, jointed_links, strict=True)
+        ]
+        constraint_wrenches = [
+            F[i] if S is None else F[i] - S * f for S, f, i in zip(axes, axial_forces, jointed_links, strict=True)
+        ]
+        wrench = self._rows([F[i] for i in jointed_links])
         # Compared with the wrenches they are parts of.
         force, torque = wrench[2][3], wrench[2][0]
         turns = [S is not None and any(x != 0 for x in rows(S, 0, 3).entries()) for S in axes]
         return {
             "wrench": wrench,
-            "actuation": ("rows", double(vector(along)).ravel(), np.where(turns, torque, force)),
-            "constraint": ("rows", np.array([double(f).ravel() for f in across]), wrench[2]),
+            "actuation": ("rows", double(vector(axial_forces)).ravel(), np.where(turns, torque, force)),
+            "constraint": ("rows", np.array([double(f).ravel() for f in constraint_wrenches]), wrench[2]),
         }
 
     def link_motion(self) -> dict[str, Any]:
         return {
             "velocity": self._rows(self.state.velocity),
             "acceleration": self._rows(self._classical, self._fastest),
-            "load": self._rows(self.state.forces(list(self.given["a"]), **self._world)),
+            "load": self._rows(self.state.forces(list(self.inputs["a"]), **self._world)),
         }
 
     @property
     def _mounted(self) -> tuple[Any, Any]:
-        """Where a sensor stands in the frame of its row, and R^T of its axes."""
-        roll, pitch, yaw = (arb(float(angle)) for angle in self.given["rpy"])
+        """The position of a sensor in the frame of its row, and R^T of its axes."""
+        roll, pitch, yaw = (arb(float(angle)) for angle in self.inputs["rpy"])
         x, y, z = (vector([float(k == i) for k in range(3)]) for i in range(3))
         R = turn(z, yaw) * turn(y, pitch) * turn(x, roll)
-        return vector([float(p) for p in self.given["xyz"]]), R.transpose()
+        return vector([float(p) for p in self.inputs["xyz"]]), R.transpose()
 
     def force_torque(self, direction: str) -> dict[str, Any]:
-        named = [i for i, joint in enumerate(self.robot.joints) if joint]
-        F = [self.state.forces(list(self.given["a"]), **self._world)[i] for i in named]
-        p, turned = self._mounted
+        jointed_links = [i for i, joint in enumerate(self.robot.joints) if joint]
+        F = [self.state.forces(list(self.inputs["a"]), **self._world)[i] for i in jointed_links]
+        p, R_ML = self._mounted
         sign = {"parent_on_child": 1, "child_on_parent": -1}[direction]
         force, torque = [rows(f, 3, 6) for f in F], [rows(f, 0, 3) for f in F]
         lever = [skew(p) * f for f in force]
-        sizes = self.branch_sizes[named]
+        sizes = self.branch_sizes[jointed_links]
         return {
-            "force": self._loads([turned * f * sign for f in force], sizes[:, 3:]),
+            "force": self._loads([R_ML * f * sign for f in force], sizes[:, 3:]),
             "torque": self._loads(
-                [turned * (n - m) * sign for n, m in zip(torque, lever, strict=True)], sizes[:, :3], torque, lever
+                [R_ML * (n - m) * sign for n, m in zip(torque, lever, strict=True)], sizes[:, :3], torque, lever
             ),
         }
 
     def imu(self) -> dict[str, Any]:
-        p, turned = self._mounted
-        g = vector([float(x) for x in self.given["gravity"]])
-        felt, spun = [], []
+        p, R_ML = self._mounted
+        g = vector([float(x) for x in self.inputs["gravity"]])
+        specific_forces, angular_velocities = [], []
         for A, V, (R, _) in zip(self._classical, self.state.velocity, self.state.poses, strict=True):
             omega = rows(V, 0, 3)
             spinning = skew(rows(A, 0, 3)) * p + skew(omega) * (skew(omega) * p)
-            felt.append(turned * (rows(A, 3, 6) + spinning - R.transpose() * g))
-            spun.append(turned * omega)
+            specific_forces.append(R_ML * (rows(A, 3, 6) + spinning - R.transpose() * g))
+            angular_velocities.append(R_ML * omega)
         return {
-            "specific_force": self._rows(felt, [self._fastest[1]]),
-            "angular_velocity": self._rows(spun),
+            "specific_force": self._rows(specific_forces, [self._fastest[1]]),
+            "angular_velocity": self._rows(angular_velocities),
         }
 
     def body_recursion(self) -> dict[str, Any]:
-        F = self.state.forces(list(self.given["a"]), **self._world)
-        (turned, moved), sizes = self._fastest, self.branch_sizes
-        g, centre, force, moment = vector([float(x) for x in self.given["gravity"]]), [], [], []
+        F = self.state.forces(list(self.inputs["a"]), **self._world)
+        (omega_scale, v_scale), sizes = self._fastest, self.branch_sizes
+        g, centre, force, moment = vector([float(x) for x in self.inputs["gravity"]]), [], [], []
         for i, (A, V, s) in enumerate(zip(self._classical, self.state.velocity, self.robot.com, strict=True)):
             omega, rate, I = rows(V, 0, 3), rows(A, 0, 3), self.robot.inertia[i]
             centre.append(rows(A, 3, 6) + skew(rate) * s + skew(omega) * (skew(omega) * s))
             force.append((centre[-1] - self.state.poses[i][0].transpose() * g) * I[3, 3])
-            about = arb_mat(3, 3, [I[k, n] for k in range(3) for n in range(3)]) + skew(s) * skew(s) * I[3, 3]
-            moment.append(about * rate + skew(omega) * (about * omega))
+            I_centre = arb_mat(3, 3, [I[k, n] for k in range(3) for n in range(3)]) + skew(s) * skew(s) * I[3, 3]
+            moment.append(I_centre * rate + skew(omega) * (I_centre * omega))
         return {
             "omega": self._rows([rows(V, 0, 3) for V in self.state.velocity]),
-            "omega_dot": self._rows([rows(A, 0, 3) for A in self._classical], [turned]),
-            "v_dot": self._rows([rows(A, 3, 6) for A in self._classical], [moved]),
+            "omega_dot": self._rows([rows(A, 0, 3) for A in self._classical], [omega_scale]),
+            "v_dot": self._rows([rows(A, 3, 6) for A in self._classical], [v_scale]),
             "force": self._loads([rows(f, 3, 6) for f in F], sizes[:, 3:]),
             "moment": self._loads([rows(f, 0, 3) for f in F], sizes[:, :3]),
             "tau": self._effort(self.state.along(F)),
-            "centre_acceleration": self._rows(centre, [moved]),
+            "centre_acceleration": self._rows(centre, [v_scale]),
             "centre_force": self._loads(force, sizes[:, 3:]),
             "centre_moment": self._loads(moment, sizes[:, :3]),
         }
@@ -146,10 +150,10 @@ class ExpectedLinks(Measured):
         for A, V, s in zip(self._biased, self.state.velocity, self.robot.com, strict=True):
             turning, rate = skew(rows(V, 0, 3)), skew(rows(A, 0, 3))
             translation.append(rows(A, 3, 6) + rate * s + turning * turning * s)
-        turned, moved = self._fastest
+        omega_scale, v_scale = self._fastest
         return {
-            "translation": self._rows(translation, [moved]),
-            "rotation": self._rows([rows(A, 0, 3) for A in self._biased], [turned]),
+            "translation": self._rows(translation, [v_scale]),
+            "rotation": self._rows([rows(A, 0, 3) for A in self._biased], [omega_scale]),
         }
 
     def jacobians(self) -> dict[str, Any]:
@@ -163,14 +167,14 @@ class ExpectedLinks(Measured):
 
     def _columns_of(self, i: int) -> list[tuple[int, Any]]:
         """Each movable link j that is link i or carries it, and how its joint moves link i, (6, 1)."""
-        found = []
+        columns = []
         j = i
         while j >= 0:
             S = self.robot.subspace[j]
             if S is not None:
-                found.append((j, self.between(j, i) * S))
+                columns.append((j, self.between(j, i) * S))
             j = self.robot.parent[j]
-        return found
+        return columns
 
     def system_momentum(self) -> dict[str, Any]:
         mass = np.array([double(m) for m in self._masses])
@@ -184,10 +188,10 @@ class ExpectedLinks(Measured):
     @cached_property
     def _branches(self) -> list[list[int]]:
         """Per link, itself and all that hangs on it."""
-        found = [[i] for i in range(len(self.robot.links))]
-        for i in range(len(found) - 1, 0, -1):
-            found[self.robot.parent[i]] += found[i]
-        return found
+        branches = [[i] for i in range(len(self.robot.links))]
+        for i in range(len(branches) - 1, 0, -1):
+            branches[self.robot.parent[i]] += branches[i]
+        return branches
 
     @cached_property
     def _masses(self) -> list[arb]:
@@ -197,31 +201,31 @@ class ExpectedLinks(Measured):
     def _centres(self) -> list[Any]:
         """c per link: the centre of mass of its branch from its origin, in its axes; 0 without mass."""
         places = [p + R * com for (R, p), com in zip(self.state.poses, self.robot.com, strict=True)]
-        found = []
+        centres = []
         for (R, p), mass, branch in zip(self.state.poses, self._masses, self._branches, strict=True):
-            weighed = sum((places[k] * self.robot.mass[k] for k in branch), _NONE)
-            found.append(R.transpose() * (weighed * (1 / mass) - p) if mass != 0 else _NONE)
-        return found
+            first_moment = sum((places[k] * self.robot.mass[k] for k in branch), _NONE)
+            centres.append(R.transpose() * (first_moment * (1 / mass) - p) if mass != 0 else _NONE)
+        return centres
 
     def system_momentum_rate(self) -> dict[str, Any]:
-        robot, state, a = self.robot, self.state, list(self.given["a"])
+        robot, state, a = self.robot, self.state, list(self.inputs["a"])
         spatial = state.acceleration(a, vector([0] * 6))
         moving = zip(robot.inertia, spatial, state.velocity, strict=True)
         changing = state.inward([I * A + cross_force(V, I * V) for I, A, V in moving])  # about where origins are now
         rate, centre_rate, central, central_rate = [], [], [], []
-        each = zip(changing, state.momentum, state.velocity, self._centres, self._masses, strict=True)
-        for N, K, V, c, mass in each:
+        links = zip(changing, state.momentum, state.velocity, self._centres, self._masses, strict=True)
+        for N, K, V, c, mass in links:
             speed, P = rows(V, 3, 6), rows(K, 3, 6)
             rate.append(N - stack(skew(speed) * P, _NONE))
             centre_rate.append(P * (1 / mass) - speed if mass != 0 else _NONE)
             central.append(rows(K, 0, 3) - skew(c) * P)
             central_rate.append(rows(N, 0, 3) - skew(c) * rows(N, 3, 6))
-        g = vector([float(x) for x in self.given["gravity"]])
+        g = vector([float(x) for x in self.inputs["gravity"]])
         pulls = [R.transpose() * g * m for (R, _), m in zip(state.poses, robot.mass, strict=True)]
-        applied = [stack(skew(com) * f, f) for f, com in zip(pulls, robot.com, strict=True)]
+        external_wrenches = [stack(skew(com) * f, f) for f, com in zip(pulls, robot.com, strict=True)]
         if self.acting is not None:
-            applied = [weight + wrench for weight, wrench in zip(applied, self.acting, strict=True)]
-        load, external = state.forces(a, **self._world), state.inward(applied)
+            external_wrenches = [weight + wrench for weight, wrench in zip(external_wrenches, self.acting, strict=True)]
+        load, external = state.forces(a, **self._world), state.inward(external_wrenches)
         sizes, turning = self.branch_sizes, self.branch_sizes[:, :3]
         moments = [rows(f, 0, 3) for f in (*load, *external)]
         half = len(load)
@@ -244,19 +248,19 @@ class ExpectedLinks(Measured):
     @cached_property
     def _yielding(self) -> dict[int, tuple[Any, Any, Any]]:
         """J, R, K per movable link: Featherstone's articulated-body inertias, table 7.1."""
-        found = {}
+        articulated = {}
         J = list(self.robot.inertia)
         for i in range(len(J) - 1, -1, -1):
             S, left = self.robot.subspace[i], J[i]
             if S is not None:
                 U = J[i] * S
                 R = (S.transpose() * U)[0, 0]
-                found[i] = J[i], R, U * (1 / R)
+                articulated[i] = J[i], R, U * (1 / R)
                 left = J[i] - U * U.transpose() * (1 / R)
             if i:
                 X, parent = self.state.X[i], self.robot.parent[i]
                 J[parent] = J[parent] + X.transpose() * left * X
-        return found
+        return articulated
 
     def _beta(self, i: int, D: Any) -> Any:
         return D - self.robot.subspace[i] * (self._yielding[i][2].transpose() * D)
@@ -278,7 +282,7 @@ class ExpectedLinks(Measured):
 
     @cached_property
     def bodies(self) -> list[int]:
-        """The movable links: each stands for what moves with its joint."""
+        """The movable links, each with all links that its joint moves."""
         return [i for i, k in enumerate(self.robot.dof) if k >= 0]
 
     def _carrier(self, i: int) -> int:
@@ -291,13 +295,13 @@ class ExpectedLinks(Measured):
     @cached_property
     def _welded(self) -> dict[int, Any]:
         """The inertia of each body about its origin, (6, 6)."""
-        found = {i: arb_mat(6, 6) for i in self.bodies}
+        inertias = {i: arb_mat(6, 6) for i in self.bodies}
         for k, I in enumerate(self.robot.inertia):
-            i = k if k in found else self._carrier(k)
+            i = k if k in inertias else self._carrier(k)
             if i >= 0:
                 X = self.between(i, k)
-                found[i] = found[i] + X.transpose() * I * X
-        return found
+                inertias[i] = inertias[i] + X.transpose() * I * X
+        return inertias
 
     def influence_operators(self, method: str) -> dict[str, Any]:
         phi, psi = [], []
@@ -334,22 +338,22 @@ class ExpectedLinks(Measured):
     def _at_centre(self, i: int, s: Any, mass: Any) -> Any:
         """Weight, and the wrenches on all links that move with joint i, about their centre of mass."""
         total = stack(
-            _NONE, self.state.poses[i][0].transpose() * vector([float(x) for x in self.given["gravity"]]) * mass
+            _NONE, self.state.poses[i][0].transpose() * vector([float(x) for x in self.inputs["gravity"]]) * mass
         )
         for k, W in enumerate(self.acting or []):
             if i == (k if k in self.bodies else self._carrier(k)):
-                moved = self.between(i, k).transpose() * W
-                total = total + moved - stack(skew(s) * rows(moved, 3, 6), _NONE)
+                wrench = self.between(i, k).transpose() * W
+                total = total + wrench - stack(skew(s) * rows(wrench, 3, 6), _NONE)
         return total
 
     def newton_euler_blocks(self) -> dict[str, Any]:
-        found: dict[str, list[Any]] = {}
+        quantities: dict[str, list[Any]] = {}
         for i in self.bodies:
             I, V, parent = self._welded[i], self.state.velocity[i], self._carrier(i)
             omega = rows(V, 0, 3)
             mass = I[3, 3]
             s = vector([I[2, 4], I[0, 5], I[1, 3]]) * (1 / mass)
-            about = arb_mat(3, 3, [I[k, n] for k in range(3) for n in range(3)]) + skew(s) * skew(s) * mass
+            I_centre = arb_mat(3, 3, [I[k, n] for k in range(3) for n in range(3)]) + skew(s) * skew(s) * mass
             D = arb_mat(6, 6) if parent < 0 else self.between(parent, i)
             inherited = vector([0] * 6) if parent < 0 else D * self._biased[parent]
             turning = stack(_NONE, skew(omega) * rows(V, 3, 6))
@@ -360,24 +364,24 @@ class ExpectedLinks(Measured):
                 "velocity_products": self._biased[i] - inherited,
                 "centre_velocity_products": stack(_NONE, skew(omega) * (skew(omega) * s)),
                 "inertia": I,
-                "centre_inertia": blocks(about, arb_mat(3, 3), arb_mat(3, 3), identity() * mass),
+                "centre_inertia": blocks(I_centre, arb_mat(3, 3), arb_mat(3, 3), identity() * mass),
                 "velocity_loads": cross_force(V, I * V) - I * turning,
-                "centre_velocity_loads": stack(skew(omega) * (about * omega), _NONE),
+                "centre_velocity_loads": stack(skew(omega) * (I_centre * omega), _NONE),
                 "external_loads": self._at_centre(i, s, mass),
             }
             for name, block in blocks_of.items():
-                found.setdefault(name, []).append(block)
-        sizes, central = sizes_of(found["inertia"]), sizes_of(found["centre_inertia"])
+                quantities.setdefault(name, []).append(block)
+        sizes, central = sizes_of(quantities["inertia"]), sizes_of(quantities["centre_inertia"])
         return {
-            "influence": self._operators(found["influence"]),
-            "free_axis": ("rows", np.array([double(G).ravel() for G in found["free_axis"]]), 1.0),
-            "centre_lever": self._operators(found["centre_lever"]),
-            "velocity_products": self._rows(found["velocity_products"], self._fastest),
-            "centre_velocity_products": self._rows(found["centre_velocity_products"]),
-            "inertia": self._inertias(found["inertia"], sizes),
-            "centre_inertia": self._inertias(found["centre_inertia"], central),
-            "velocity_loads": self._loads(found["velocity_loads"], sizes),
-            "centre_velocity_loads": self._loads(found["centre_velocity_loads"], central),
-            "external_lever": self._operators(found["centre_lever"]),
-            "external_loads": self._loads(found["external_loads"], central),
+            "influence": self._operators(quantities["influence"]),
+            "free_axis": ("rows", np.array([double(G).ravel() for G in quantities["free_axis"]]), 1.0),
+            "centre_lever": self._operators(quantities["centre_lever"]),
+            "velocity_products": self._rows(quantities["velocity_products"], self._fastest),
+            "centre_velocity_products": self._rows(quantities["centre_velocity_products"]),
+            "inertia": self._inertias(quantities["inertia"], sizes),
+            "centre_inertia": self._inertias(quantities["centre_inertia"], central),
+            "velocity_loads": self._loads(quantities["velocity_loads"], sizes),
+            "centre_velocity_loads": self._loads(quantities["centre_velocity_loads"], central),
+            "external_lever": self._operators(quantities["centre_lever"]),
+            "external_loads": self._loads(quantities["external_loads"], central),
         }

@@ -22,10 +22,14 @@ class Point:
         self.robot, self.state, self.link = robot, state, robot.links.index(link)
         R, p = state.poses[self.link]
         self.rotation, self.position = R, p + R * vector(list(point))
-        none = arb_mat(3, 3)
-        there = blocks(identity(), none, skew(vector(list(point))) * (-1), identity())
-        turned = blocks(R, none, none, R)
-        self.X = {"world_aligned": turned * there, "local": there, "world": blocks(R, none, skew(p) * R, R)}[frame]
+        zero_block = arb_mat(3, 3)
+        translation = blocks(identity(), zero_block, skew(vector(list(point))) * (-1), identity())
+        rotation = blocks(R, zero_block, zero_block, R)
+        self.X = {
+            "world_aligned": rotation * translation,
+            "local": translation,
+            "world": blocks(R, zero_block, skew(p) * R, R),
+        }[frame]
 
     @property
     def jacobian(self) -> arb_mat:
@@ -48,34 +52,36 @@ class Point:
 
 def moving(robot: ExactRobot, state: State, link: str, point: Any) -> list[str]:
     """A direction in which the link moves as well as any, wherever it is seen from."""
-    found = []
+    shares = []
     for frame in FRAMES:
-        own = np.diag(double(Point(robot, state, link, point, frame).mobility)).reshape(2, 3)
-        found.append((own / (own.sum(axis=1, keepdims=True) + 1e-300)).ravel())
-    return [DIRECTIONS[int(np.argmax(np.min(found, axis=0)))]]
+        share = np.diag(double(Point(robot, state, link, point, frame).mobility)).reshape(2, 3)
+        shares.append((share / (share.sum(axis=1, keepdims=True) + 1e-300)).ravel())
+    return [DIRECTIONS[int(np.argmax(np.min(shares, axis=0)))]]
 
 
 class ExpectedPoints(ExpectedLinks):
     """True answers of queries on one link."""
 
     def _point(self, frame: str) -> Point:
-        return Point(self.robot, self.state, self.given["link"], self.given["point"], frame)
+        return Point(self.robot, self.state, self.inputs["link"], self.inputs["point"], frame)
 
     def point_motion(self, frame: str) -> dict[str, Any]:
-        at = self._point(frame)
-        V = at.X * self.state.velocity[at.link]
-        bias = at.X * self.state.acceleration([0] * self.robot.nv, vector([0] * 6))[at.link]
+        point = self._point(frame)
+        V = point.X * self.state.velocity[point.link]
+        bias = point.X * self.state.acceleration([0] * self.robot.nv, vector([0] * 6))[point.link]
         if frame == "world_aligned":
             bias = bias + stack(vector([0] * 3), skew(rows(V, 0, 3)) * rows(V, 3, 6))
-        reach = max(1.0, float(np.abs(double(at.X)[3:, :3]).max()))  # from the link's origin to where it is seen
-        turned, moved = self._fastest
-        speed = np.abs([double(each).ravel() for each in self.state.velocity])
+        reach = max(1.0, float(np.abs(double(point.X)[3:, :3]).max()))  # from the link's origin to where it is seen
+        omega_scale, v_scale = self._fastest
+        speed = np.abs([double(velocity).ravel() for velocity in self.state.velocity])
         return {
-            "rotation": ("rows", double(at.rotation), 1.0),
-            "position": self._rows([at.position], [sum(float(np.abs(double(p)).max()) for _, p in self.state.poses)]),
+            "rotation": ("rows", double(point.rotation), 1.0),
+            "position": self._rows(
+                [point.position], [sum(float(np.abs(double(p)).max()) for _, p in self.state.poses)]
+            ),
             "velocity": self._rows([V], [speed[:, :3].max(), speed[:, 3:].max() + reach * speed[:, :3].max()]),
-            "jacobian": self._columns_of_one(double(at.jacobian)),
-            "bias": self._rows([bias], [turned, moved + reach * turned]),
+            "jacobian": self._columns_of_one(double(point.jacobian)),
+            "bias": self._rows([bias], [omega_scale, v_scale + reach * omega_scale]),
         }
 
     def _columns_of_one(self, J: np.ndarray) -> Any:
@@ -83,16 +89,16 @@ class ExpectedPoints(ExpectedLinks):
         return kind, value[0], scale
 
     def operational_space(self, frame: str) -> dict[str, Any]:
-        at = self._point(frame)
-        Omega = double(at.mobility)
+        point = self._point(frame)
+        Omega = double(point.mobility)
         turns, shifts = np.sqrt(np.diag(Omega).reshape(2, 3).max(axis=1))
         # Carried there from the link's origin: so much of what turns it shifts it there.
-        kinds = np.repeat([turns or 1.0, max(shifts, turns * np.abs(double(at.X)[3:, :3]).max()) or 1.0], 3)
-        (k,) = (DIRECTIONS.index(name) for name in self.given["directions"])
+        kinds = np.repeat([turns or 1.0, max(shifts, turns * np.abs(double(point.X)[3:, :3]).max()) or 1.0], 3)
+        (k,) = (DIRECTIONS.index(name) for name in self.inputs["directions"])
         inertia = np.zeros((6, 6))
-        known = Omega[k, k] > MOBILITY_ROUNDING * np.trace(Omega[:3, :3] if k < 3 else Omega[3:, 3:])
-        inertia[k, k] = 1.0 / Omega[k, k] if known else 0.0
+        mobile = Omega[k, k] > MOBILITY_ROUNDING * np.trace(Omega[:3, :3] if k < 3 else Omega[3:, 3:])
+        inertia[k, k] = 1.0 / Omega[k, k] if mobile else 0.0
         return {
             "mobility": ("rows", Omega, np.outer(kinds, kinds)),
-            "inertia": ("rows", inertia, (kinds[k] / Omega[k, k]) ** 2) if known else ("none", inertia, 1.0),
+            "inertia": ("rows", inertia, (kinds[k] / Omega[k, k]) ** 2) if mobile else ("none", inertia, 1.0),
         }

@@ -24,16 +24,16 @@ _KINDS = np.repeat((0, 1, 2), (1, 3, 6))
 
 def _unit_inertias() -> list[arb_mat]:
     """The 6 x 6 inertia of each parameter of a link."""
-    none = arb_mat(3, 3)
-    found = [blocks(none, none, none, identity())]
+    zero_block = arb_mat(3, 3)
+    inertias = [blocks(zero_block, zero_block, zero_block, identity())]
     for k in range(3):
         h = skew(vector([int(n == k) for n in range(3)]))
-        found.append(blocks(none, h, h * (-1), none))
+        inertias.append(blocks(zero_block, h, h * (-1), zero_block))
     for i, j in ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)):
         places = {(i, j), (j, i)}
         I = arb_mat(3, 3, [int((m, n) in places) for m in range(3) for n in range(3)])
-        found.append(blocks(I, none, none, none))
-    return found
+        inertias.append(blocks(I, zero_block, zero_block, zero_block))
+    return inertias
 
 
 _UNITS = _unit_inertias()
@@ -49,23 +49,23 @@ class ExpectedRegressors(ExpectedDerivatives):
         n, state = self.robot.nv, self.state
         C = arb_mat(n, n)
         J: list[list[arb_mat]] = []
-        turned: list[list[arb_mat]] = []  # the columns of J-dot in the body's axes
-        none = vector([0] * 6)
+        J_dot: list[list[arb_mat]] = []  # the columns of J-dot in the body's axes
+        zero_column = vector([0] * 6)
         for i, S in enumerate(self.robot.subspace):
             parent, V, I = self.robot.parent[i], state.velocity[i], self.robot.inertia[i]
-            for of in (J, turned):
-                of.append([none] * n if parent < 0 else [state.X[i] * column for column in of[parent]])
+            for columns in (J, J_dot):
+                columns.append([zero_column] * n if parent < 0 else [state.X[i] * column for column in columns[parent]])
             if S is not None:
                 k = self.robot.dof[i]
-                J[i][k], turned[i][k] = S, cross(V, S)
+                J[i][k], J_dot[i][k] = S, cross(V, S)
             for column in range(n):
-                X, X_dot = J[i][column], turned[i][column]
+                X, X_dot = J[i][column], J_dot[i][column]
                 # B X, twice: V x* I X - I (V x X) + X x* (I V)
                 twice = cross_force(V, I * X) - I * cross(V, X) + cross_force(X, I * V)
                 load = I * X_dot + twice * (arb(1) / 2)
                 for row in range(n):
                     C[row, column] += (J[i][row].transpose() * load)[0, 0]
-        v = vector(list(self.given["v"]))
+        v = vector(list(self.inputs["v"]))
         return {
             "matrix": self._like("efforts", C),
             "forces": self._effort(C * v, self._swung),
@@ -74,7 +74,7 @@ class ExpectedRegressors(ExpectedDerivatives):
 
     def inverse_dynamics_regressor(self) -> dict[str, Any]:
         n = self.robot.nv
-        v, a, q = (np.asarray(self.given[name]) for name in ("v", "a", "q"))
+        v, a, q = (np.asarray(self.inputs[name]) for name in ("v", "a", "q"))
         widths = np.where(self.turning, REVOLUTE_WIDTH, PRISMATIC_WIDTH)  # the defaults, as rest positions are 0
         smooth = double(vector([arb(float(x) / float(w)).tanh() for x, w in zip(v, widths, strict=True)])).reshape(n)
         parts = [np.diag(x) for x in (v, smooth, a, q)]
@@ -82,37 +82,37 @@ class ExpectedRegressors(ExpectedDerivatives):
 
     def momentum_regressor(self) -> dict[str, Any]:
         n = self.robot.nv
-        none = np.zeros((n, n))
+        zero_block = np.zeros((n, n))
         Y = self._at_joints(lambda I, i: I * self.state.velocity[i])
-        return {"regressor": self._regressor(Y, [none, none, np.diag(self.given["v"]), none])}
+        return {"regressor": self._regressor(Y, [zero_block, zero_block, np.diag(self.inputs["v"]), zero_block])}
 
     def energy_regressor(self) -> dict[str, Any]:
-        g, n = vector([float(x) for x in self.given["gravity"]]), self.robot.nv
+        g, n = vector([float(x) for x in self.inputs["gravity"]]), self.robot.nv
         kinetic, potential = [], []
         for i, (R, p) in enumerate(self.state.poses):
             V = self.state.velocity[i]
             kinetic += [(V.transpose() * (E * V))[0, 0] / 2 for E in _UNITS]
             weight = R.transpose() * g
             potential += [-(g.transpose() * p)[0, 0], *(-weight[k, 0] for k in range(3)), *[arb(0)] * 6]
-        v, q = (vector(list(self.given[name])).entries() for name in ("v", "q"))
-        none = [arb(0)] * n
-        kinetic += [*none, *none, *(x * x / 2 for x in v), *none]
-        potential += [*none, *none, *none, *(x * x / 2 for x in q)]
+        v, q = (vector(list(self.inputs[name])).entries() for name in ("v", "q"))
+        zero_columns = [arb(0)] * n
+        kinetic += [*zero_columns, *zero_columns, *(x * x / 2 for x in v), *zero_columns]
+        potential += [*zero_columns, *zero_columns, *zero_columns, *(x * x / 2 for x in q)]
         values = {name: double(vector(x)).ravel() for name, x in (("kinetic", kinetic), ("potential", potential))}
         return {name: ("rows", value, self._largest(value[None])[0]) for name, value in values.items()}
 
     def joint_wrench_regressor(self) -> dict[str, Any]:
-        carried = self._carried(self._load)
-        named = [j for j, joint in enumerate(self.robot.joints) if joint]
-        value = np.zeros((len(named), 6, len(self.robot.links), 10))
-        for (i, j), columns in carried.items():
-            if j in named:
-                value[named.index(j), :, i] = np.stack([double(f).ravel() for f in columns], axis=-1)
+        columns_at = self._carried(self._load)
+        jointed_links = [j for j, joint in enumerate(self.robot.joints) if joint]
+        value = np.zeros((len(jointed_links), 6, len(self.robot.links), 10))
+        for (i, j), columns in columns_at.items():
+            if j in jointed_links:
+                value[jointed_links.index(j), :, i] = np.stack([double(f).ravel() for f in columns], axis=-1)
         scale = np.ones_like(value)
         for half in (slice(0, 3), slice(3, 6)):
             for kind in range(3):
-                at = (slice(None), half, slice(None), kind == _KINDS)
-                scale[at] = np.abs(value[at]).max(initial=0.0) or 1.0
+                entries = (slice(None), half, slice(None), kind == _KINDS)
+                scale[entries] = np.abs(value[entries]).max(initial=0.0) or 1.0
         return {"regressor": ("rows", value, scale)}
 
     def _load(self, I: arb_mat, i: int) -> arb_mat:
@@ -121,18 +121,18 @@ class ExpectedRegressors(ExpectedDerivatives):
     @cached_property
     def _accelerations(self) -> list[arb_mat]:
         """Spatial, with gravity as an acceleration of the ground."""
-        lift = vector([0, 0, 0, *(-arb(float(g)) for g in self.given["gravity"])])
-        return self.state.acceleration(list(self.given["a"]), lift)
+        lift = vector([0, 0, 0, *(-arb(float(g)) for g in self.inputs["gravity"])])
+        return self.state.acceleration(list(self.inputs["a"]), lift)
 
     def _carried(self, load: Load) -> dict[tuple[int, int], list[arb_mat]]:
         """The ten six-vectors of link i at link j, which carries it, by (i, j)."""
-        found = {}
+        columns_at = {}
         for i in range(len(self.robot.links)):
             columns, j = [load(E, i) for E in _UNITS], i
             while j >= 0:
-                found[i, j] = columns
+                columns_at[i, j] = columns
                 columns, j = [self.state.X[j].transpose() * f for f in columns], self.robot.parent[j]
-        return found
+        return columns_at
 
     def _at_joints(self, load: Load) -> Array:
         """(nv, 10 links)."""

@@ -80,9 +80,9 @@ def double(m: arb_mat | arb) -> Array:
     largest = max([abs(float(x.mid())) for x in entries], default=0.0)
     for x in entries:
         assert float(x.rad()) <= 1e-50 * largest + _ZERO, f"the reference lost its digits: {x}"
-    found = np.array([float(x.mid()) for x in entries])
-    found[np.abs(found) < _ZERO] = 0.0
-    return found[0] if isinstance(m, arb) else found.reshape(m.nrows(), m.ncols())
+    values = np.array([float(x.mid()) for x in entries])
+    values[np.abs(values) < _ZERO] = 0.0
+    return values[0] if isinstance(m, arb) else values.reshape(m.nrows(), m.ncols())
 
 
 class ExactRobot:
@@ -118,33 +118,33 @@ class ExactRobot:
             if self.subspace[-1] is not None:
                 self.wraps.append(joint.get("type") == "continuous")
             self._read_inertia(inertials[name])
-            ordered = sorted(outboard[name], key=lambda j: j.get("name"), reverse=True)
-            stack_ += [(other.find("child").get("link"), other, index) for other in ordered]
+            outboard_joints = sorted(outboard[name], key=lambda j: j.get("name"), reverse=True)
+            stack_ += [(other.find("child").get("link"), other, index) for other in outboard_joints]
         self.dof = []
         for S in self.subspace:
             self.dof.append(-1 if S is None else 1 + max([-1, *self.dof]))
         self.nv = 1 + max(self.dof)
 
     def _read_inertia(self, inertial: Any) -> None:
-        mass, com, about = arb(0), vector([0, 0, 0]), arb_mat(3, 3)
+        mass, com, rotational_inertia = arb(0), vector([0, 0, 0]), arb_mat(3, 3)
         if inertial is not None:
             mass = arb(inertial.find("mass").get("value"))
             R, com = _origin(inertial.find("origin"))
-            given = inertial.find("inertia")
-            if given is not None:
+            tensor = inertial.find("inertia")
+            if tensor is not None:
                 xx, xy, xz, yy, yz, zz = (
-                    arb(given.get(name, "0")) for name in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
+                    arb(tensor.get(name, "0")) for name in ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
                 )
-                about = R * arb_mat(3, 3, [xx, xy, xz, xy, yy, yz, xz, yz, zz]) * R.transpose()
+                rotational_inertia = R * arb_mat(3, 3, [xx, xy, xz, xy, yy, yz, xz, yz, zz]) * R.transpose()
         s = skew(com)
         self.mass.append(mass)
         self.com.append(com)
-        self.inertia.append(blocks(about - s * s * mass, s * mass, s * (-mass), identity() * mass))
+        self.inertia.append(blocks(rotational_inertia - s * s * mass, s * mass, s * (-mass), identity() * mass))
 
     def at(self, q: Array, v: Array | None = None) -> State:
         """The robot at positions and velocities, (nv,) doubles each."""
-        still = np.zeros(self.nv)
-        return State(self, *([arb(float(x)) for x in values] for values in (q, still if v is None else v)))
+        zero_velocity = np.zeros(self.nv)
+        return State(self, *([arb(float(x)) for x in values] for values in (q, zero_velocity if v is None else v)))
 
 
 class State:
@@ -169,37 +169,37 @@ class State:
     def rates(self, x: Sequence[Any]) -> list[arb_mat]:
         """S x_i per link, zero at fixed joints."""
         robot = self.robot
-        nothing = vector([0] * 6)
-        return [nothing if S is None else S * arb(x[robot.dof[i]]) for i, S in enumerate(robot.subspace)]
+        zero_column = vector([0] * 6)
+        return [zero_column if S is None else S * arb(x[robot.dof[i]]) for i, S in enumerate(robot.subspace)]
 
     @cached_property
     def velocity(self) -> list[arb_mat]:
         """Spatial velocity per link, (6, 1)."""
-        found: list[arb_mat] = []
+        velocities: list[arb_mat] = []
         for i, rate in enumerate(self.rates(self.v)):
             parent = self.robot.parent[i]
-            found.append(rate if parent < 0 else self.X[i] * found[parent] + rate)
-        return found
+            velocities.append(rate if parent < 0 else self.X[i] * velocities[parent] + rate)
+        return velocities
 
     def acceleration(self, a: Sequence[Any], ground: arb_mat) -> list[arb_mat]:
         """Spatial acceleration per link; `ground` is the world's."""
-        found: list[arb_mat] = []
-        own, accelerated = self.rates(self.v), self.rates(a)
+        accelerations: list[arb_mat] = []
+        joint_velocities, accelerated = self.rates(self.v), self.rates(a)
         for i, parent in enumerate(self.robot.parent):
-            inherited = self.X[i] * (ground if parent < 0 else found[parent])
-            found.append(inherited + accelerated[i] + cross(self.velocity[i], own[i]))
-        return found
+            inherited = self.X[i] * (ground if parent < 0 else accelerations[parent])
+            accelerations.append(inherited + accelerated[i] + cross(self.velocity[i], joint_velocities[i]))
+        return accelerations
 
     def forces(self, a: Sequence[Any], gravity: Sequence[float], wrenches: Sequence[arb_mat] | None = None) -> Any:
         """[torque; force] from the parent on each link at its origin, in its axes."""
         lift = vector([0, 0, 0, *(-arb(float(g)) for g in gravity)])
         accelerations = self.acceleration(a, lift)
-        found = []
+        net_forces = []
         for i, I in enumerate(self.robot.inertia):
             V = self.velocity[i]
             f = I * accelerations[i] + cross_force(V, I * V)
-            found.append(f if wrenches is None else f - wrenches[i])
-        return self.inward(found)
+            net_forces.append(f if wrenches is None else f - wrenches[i])
+        return self.inward(net_forces)
 
     def inward(self, f: Sequence[arb_mat]) -> list[arb_mat]:
         """What each link and all that hangs on it adds up to at the link's origin."""
@@ -211,8 +211,8 @@ class State:
 
     def along(self, f: Sequence[arb_mat]) -> arb_mat:
         """S_i^T f_i, (nv, 1)."""
-        found = [(S.transpose() * f[i])[0, 0] for i, S in enumerate(self.robot.subspace) if S is not None]
-        return vector(found)
+        efforts = [(S.transpose() * f[i])[0, 0] for i, S in enumerate(self.robot.subspace) if S is not None]
+        return vector(efforts)
 
     def inverse_dynamics(
         self, a: Sequence[Any], gravity: Sequence[float], wrenches: Sequence[arb_mat] | None = None
@@ -222,11 +222,11 @@ class State:
     @cached_property
     def composite(self) -> list[arb_mat]:
         """The inertia of each link and all that hangs on it, its joints held."""
-        found = list(self.robot.inertia)
-        for i in range(len(found) - 1, 0, -1):
+        composites = list(self.robot.inertia)
+        for i in range(len(composites) - 1, 0, -1):
             parent = self.robot.parent[i]
-            found[parent] = found[parent] + self.X[i].transpose() * found[i] * self.X[i]
-        return found
+            composites[parent] = composites[parent] + self.X[i].transpose() * composites[i] * self.X[i]
+        return composites
 
     @cached_property
     def mass_matrix(self) -> arb_mat:
@@ -265,26 +265,26 @@ class State:
         self, tau: Sequence[Any], gravity: Sequence[float], wrenches: Sequence[arb_mat] | None = None
     ) -> arb_mat:
         """d/dt of p = S^T h: S-dot = v x S, h-dot = what acts on the branch."""
-        still = State(self.robot, self.q, [arb(0)] * self.robot.nv)
-        held = still.inverse_dynamics([0] * self.robot.nv, gravity, wrenches)
-        return vector(tau) - held - self.momentum_turning
+        rest = State(self.robot, self.q, [arb(0)] * self.robot.nv)
+        static_efforts = rest.inverse_dynamics([0] * self.robot.nv, gravity, wrenches)
+        return vector(tau) - static_efforts - self.momentum_turning
 
     def momentum_derivative(self, a: Sequence[Any]) -> arb_mat:
         """d/dt (M v): p-dot under the efforts that make the motion, without weight."""
-        nothing = [0.0, 0.0, 0.0]
-        return self.momentum_rate(self.inverse_dynamics(a, nothing).entries(), nothing)
+        no_gravity = [0.0, 0.0, 0.0]
+        return self.momentum_rate(self.inverse_dynamics(a, no_gravity).entries(), no_gravity)
 
     @cached_property
     def poses(self) -> list[tuple[arb_mat, arb_mat]]:
         """R_WL, p_WL."""
-        found: list[tuple[arb_mat, arb_mat]] = []
+        poses: list[tuple[arb_mat, arb_mat]] = []
         for i, parent in enumerate(self.robot.parent):
             R, p = self.rotation[i], self.offset[i]
             if parent >= 0:
-                R_WP, p_WP = found[parent]
+                R_WP, p_WP = poses[parent]
                 R, p = R_WP * R, p_WP + R_WP * p
-            found.append((R, p))
-        return found
+            poses.append((R, p))
+        return poses
 
     def potential(self, gravity: Sequence[float]) -> arb:
         total = arb(0)
@@ -320,5 +320,5 @@ def _subspace(joint: Any) -> arb_mat | None:
     element = joint.find("axis")
     axis = vector([arb(t) for t in ("1 0 0" if element is None else element.get("xyz")).split()])
     axis = axis * (1 / (axis.transpose() * axis)[0, 0].sqrt())
-    nothing = vector([0, 0, 0])
-    return stack(nothing, axis) if joint.get("type") == "prismatic" else stack(axis, nothing)
+    zero_vector = vector([0, 0, 0])
+    return stack(zero_vector, axis) if joint.get("type") == "prismatic" else stack(axis, zero_vector)

@@ -17,25 +17,25 @@ EXACT = (0.0, np.pi / 2, -np.pi / 2, np.pi)
 AXES = ((1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, -1), (0, -1, 0))
 
 
-def nasty_urdf(seed: int, *, most: int = 120) -> str:
-    """The robot of a seed, with at most `most` movable joints."""
+def nasty_urdf(seed: int, *, max_joints: int = 120) -> str:
+    """The robot of a seed, with at most `max_joints` movable joints."""
     rng = np.random.default_rng([20261121, seed])
-    movable = min(most, _size(rng))
+    movable = min(max_joints, _size(rng))
     shape = str(rng.choice(["chain", "comb", "star", "bush", "pairs"], p=[0.4, 0.1, 0.1, 0.3, 0.1]))
     house = _House(rng)
     links, joints = [_link("link_0", rng, house)], []
-    before = 0
+    previous = 0
     for k in range(1, movable + 1):
         if rng.random() < 0.25:  # a flange, a sensor, a tool: with or without inertia
             name = f"plate_{k}"
-            joints.append(_joint(f"weld_{k}", "fixed", f"link_{before}", name, rng, house))
+            joints.append(_joint(f"weld_{k}", "fixed", f"link_{previous}", name, rng, house))
             links.append(_link(name, rng, house) if rng.random() < 0.6 else f'<link name="{name}"/>')
         parent = _parent(shape, k, rng)
         kind = str(rng.choice(["revolute", "continuous", "prismatic"], p=[0.65, 0.15, 0.2]))
-        tail = f"plate_{k}" if f'"plate_{k}"' in links[-1] and parent == before else f"link_{parent}"
+        tail = f"plate_{k}" if f'"plate_{k}"' in links[-1] and parent == previous else f"link_{parent}"
         joints.append(_joint(f"joint_{k:03d}", kind, tail, f"link_{k}", rng, house))
         links.append(_link(f"link_{k}", rng, house))
-        before = k
+        previous = k
     return f'<robot name="nasty_{seed}">\n' + "\n".join(links + joints) + "\n</robot>\n"
 
 
@@ -121,13 +121,13 @@ def _link(name: str, rng: Generator, house: _House) -> str:
     }[str(rng.choice(["ball", "rod", "plate", "any"]))]
     second = rng.permutation(second) * mass * size * size / 12.0
     ixx, iyy, izz = (second.sum() - second).tolist()
-    where = rng.random()
-    if where < 0.3:
+    placement = rng.random()
+    if placement < 0.3:
         place = '<origin xyz="0 0 0" rpy="0 0 0"/>'
-    elif where < 0.5:
-        along = [0.0, 0.0, 0.0]
-        along[int(rng.integers(3))] = _length(rng, house) * house.unit
-        place = f'<origin xyz="{" ".join(map(repr, along))}"/>'
+    elif placement < 0.5:
+        offset = [0.0, 0.0, 0.0]
+        offset[int(rng.integers(3))] = _length(rng, house) * house.unit
+        place = f'<origin xyz="{" ".join(map(repr, offset))}"/>'
     else:
         place = _origin(rng, house)
     return (

@@ -26,7 +26,7 @@ Answer = tuple[str, Array, Any]
 """How errors of an output count, its true value, and the scale they count on: a number, or an array like the value."""
 
 
-class Measured:
+class Scales:
     """The scales of one state.
 
     Args:
@@ -35,50 +35,57 @@ class Measured:
         acted: Whether the state's external wrenches act.
     """
 
-    def __init__(self, robot: ExactRobot, given: Mapping[str, Any], *, acted: bool = False) -> None:
-        self.robot, self.given = robot, given
-        self.state: State = robot.at(given["q"], given["v"])
-        self.acting = self._acting(given["wrenches"]) if acted else None
+    def __init__(self, robot: ExactRobot, inputs: Mapping[str, Any], *, acted: bool = False) -> None:
+        self.robot, self.inputs = robot, inputs
+        self.state: State = robot.at(inputs["q"], inputs["v"])
+        self.acting = self._acting(inputs["wrenches"]) if acted else None
         self.M = double(self.state.mass_matrix)
         self.d = np.sqrt(np.diag(self.M))
-        self._found: dict[tuple[str, str], dict[str, Answer]] = {}
+        self._answers: dict[tuple[str, str], dict[str, Answer]] = {}
 
     def answers(self, query: str, method: str) -> dict[str, Answer]:
         """By output: how its errors count, its value, and the scale they count on."""
-        known = self._found.get((query, method))
-        if known is None:
-            asked = getattr(self, query)
-            known = self._found[query, method] = asked(method) if query in self.by_method else asked()
-        return known
+        answers = self._answers.get((query, method))
+        if answers is None:
+            query_method = getattr(self, query, None)
+            if query_method is None:
+                raise NotImplementedError(
+                    f"query {query!r} has no true answer: add a method {query}() to Expected in "
+                    "qa/nasty/measure.py, or "
+                    " one of its bases, or name the query in the list without a reference in qa/nasty/survey.py"
+                )
+            answers = self._answers[query, method] = query_method(method) if query in self.by_method else query_method()
+        return answers
 
     by_method: tuple[str, ...] = ()
     """Queries whose true answer depends on the method."""
 
-    def error(self, query: str, method: str, found: Answers) -> float:
+    def error(self, query: str, method: str, answers: Answers) -> float:
         """The worst error of a query's outputs."""
-        return max((self._error(answer, found[name]) for name, answer in self.answers(query, method).items()))
+        return max((self._error(answer, answers[name]) for name, answer in self.answers(query, method).items()))
 
-    def _error(self, answer: Answer, found: Array) -> float:
+    def _error(self, answer: Answer, value_found: Array) -> float:
         kind, value, scale = answer
         if kind == "parts":  # blocks (2, nv, k, nv) of (nv, nv), each for itself
-            apart = np.asarray(found).reshape(2, self.robot.nv, -1, self.robot.nv)
-            blocks = ((part, apart[i, :, k]) for i, row in enumerate(value) for k, part in enumerate(row))
+            parts = np.asarray(value_found).reshape(2, self.robot.nv, -1, self.robot.nv)
+            blocks = ((part, parts[i, :, k]) for i, row in enumerate(value) for k, part in enumerate(row))
             return max(self._error(part, block) for part, block in blocks)
+        # Answers that are infinite or NaN are reported below as infinitely wrong; a warning would end the survey.
         with np.errstate(invalid="ignore", over="ignore"):
-            difference = np.asarray(found).reshape(value.shape) - value
+            difference = np.asarray(value_found).reshape(value.shape) - value
             if kind == "effort":
-                counted = difference / self.d / scale
+                scaled_error = difference / self.d / scale
             elif kind == "motion":
-                counted = self.M @ difference / self.d / scale
+                scaled_error = self.M @ difference / self.d / scale
             elif kind == "none":  # all of it must be NaN
-                counted = np.where(np.isnan(found), 0.0, np.inf)
+                scaled_error = np.where(np.isnan(value_found), 0.0, np.inf)
             elif kind == "place":
-                counted = difference * self.d / scale
+                scaled_error = difference * self.d / scale
             elif kind in ("matrix", "efforts", "motions", "mobility", "by efforts"):
-                counted = self.counted(kind, difference) / scale
+                scaled_error = self.counted(kind, difference) / scale
             else:
-                counted = difference / scale
-            error = float(np.abs(counted).max(initial=0.0))
+                scaled_error = difference / scale
+            error = float(np.abs(scaled_error).max(initial=0.0))
         return error if np.isfinite(error) else np.inf
 
     def counted(self, kind: str, X: Array) -> Array:
@@ -88,38 +95,38 @@ class Measured:
         X = self.M @ X if kind in ("motions", "mobility") else X
         return (X @ self.M if kind in ("mobility", "by efforts") else X) / np.outer(self.d, self.d)
 
-    def _effort(self, value: Any, *beside: Any) -> Answer:
+    def _effort(self, value: Any, *scale_terms: Any) -> Answer:
         array = double(value).ravel() if not isinstance(value, np.ndarray) else value
-        sizes = [np.abs((x if isinstance(x, np.ndarray) else double(x).ravel()) / self.d).max() for x in beside]
+        sizes = [np.abs((x if isinstance(x, np.ndarray) else double(x).ravel()) / self.d).max() for x in scale_terms]
         # At rest without load efforts are zero; then what counts is that of the accelerations a rounding makes.
         return "effort", array, max([np.abs(array / self.d).max(), *sizes]) or 1.0
 
     @property
     def _swung(self) -> Array:
-        """(nv,) efforts as velocities make them: what forces that cancel in planar robots count beside."""
-        return self.d * np.abs(self.given["v"]) * np.abs(self.given["v"] * self.d).max(initial=0.0)
+        """(nv,) the size of velocity efforts, the scale of forces that cancel in planar robots."""
+        return self.d * np.abs(self.inputs["v"]) * np.abs(self.inputs["v"] * self.d).max(initial=0.0)
 
     def _motion(self, value: Any, *efforts: Any) -> Answer:
         _, _, scale = self._effort(np.zeros(self.robot.nv), *efforts)
         return "motion", double(value).ravel(), scale
 
     def _number(self, value: Any, scale: Any = 0.0) -> Answer:
-        found = np.array(double(value))
-        return "number", found, max(abs(float(found)), abs(float(double(scale))) if scale else 0.0) or 1.0
+        number = np.array(double(value))
+        return "number", number, max(abs(float(number)), abs(float(double(scale))) if scale else 0.0) or 1.0
 
-    def _rows(self, parts: Sequence[Any], beside: Sequence[float] = (0.0, 0.0)) -> Answer:
-        """Vectors against the largest, the halves of six-vectors each for itself; beside: what their terms reach."""
+    def _rows(self, parts: Sequence[Any], term_scales: Sequence[float] = (0.0, 0.0)) -> Answer:
+        """Vectors relative to the largest or to `term_scales`, the halves of six-vectors each on its own."""
         value = _array(parts)
         largest = [
             max(np.abs(half).max(initial=0.0), size) or 1.0
-            for half, size in zip(np.split(value, range(3, value.shape[1], 3), axis=1), beside, strict=False)
+            for half, size in zip(np.split(value, range(3, value.shape[1], 3), axis=1), term_scales, strict=False)
         ]
         return "rows", value, np.repeat(largest, 3)
 
-    def _loads(self, parts: Sequence[Any], sizes: Array, *beside: Sequence[Any]) -> Answer:
+    def _loads(self, parts: Sequence[Any], sizes: Array, *term_vectors: Sequence[Any]) -> Answer:
         """Loads or momenta of bodies of these sizes, (bodies, 3 or 6), against the largest ratio of the state."""
         value = _array(parts)
-        largest = max(np.abs(_array(each) / sizes).max(initial=0.0) for each in (parts, *beside))
+        largest = max(np.abs(_array(vectors) / sizes).max(initial=0.0) for vectors in (parts, *term_vectors))
         return "rows", value, sizes * (largest or 1.0)
 
     def _operators(self, parts: Sequence[Any]) -> Answer:
@@ -148,11 +155,11 @@ class Measured:
         """(links, 6): sqrt(kg m^2) and sqrt(kg) of each link and all that hangs on it, about its origin; where that has
         no mass, its parent's.
         """
-        found = sizes_of(self.state.composite)
+        sizes = sizes_of(self.state.composite)
         for i, parent in enumerate(self.robot.parent):
-            if not found[i].any():
-                found[i] = found[parent]
-        return found
+            if not sizes[i].any():
+                sizes[i] = sizes[parent]
+        return sizes
 
     def _acting(self, wrenches: Sequence[Wrench]) -> list[Any]:
         """Per link [torque; force] at its origin in its axes, from the definition of `Wrench`."""

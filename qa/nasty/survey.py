@@ -34,15 +34,15 @@ Asked = tuple[str, bool]
 """A query, and whether external wrenches act: with them it has kernels of its own."""
 
 
-def _asked(queries: Sequence[str]) -> tuple[Asked, ...]:
+def _with_wrenches(queries: Sequence[str]) -> tuple[Asked, ...]:
     """The queries without wrenches, then those that take some with them."""
     return (*((q, False) for q in queries), *((q, True) for q in queries if "wrenches" in QUERIES[q].inputs))
 
 
-IN_FRAMES = _asked(QUICK)
+IN_FRAMES = _with_wrenches(QUICK)
 """All that is asked in frames of our choice."""
 
-ON_LINKS = _asked(LINKS)
+ON_LINKS = _with_wrenches(LINKS)
 """All that is asked of the tree as given."""
 
 NOT_MEASURED = (
@@ -56,16 +56,16 @@ NOT_MEASURED = (
 
 
 class Finding(NamedTuple):
-    """error: of the kernel that is used. given: the largest of the same sweep on the tree as given, rounded in sixteen
-    ways: one way may be lucky. refused: the certificate's figure for a form that was not used, or None. acted: with
-    external wrenches.
+    """error: of the kernel that is used. error_as_given: the largest of the same sweep on the tree as given, rounded in
+    sixteen ways: one way may be lucky. refused_figure: the certificate's figure for a form that was not used, or None.
+    acted: with external wrenches.
     """
 
     query: str
     method: str
     error: float
-    given: float
-    refused: float | None
+    error_as_given: float
+    refused_figure: float | None
     acted: bool = False
 
     @property
@@ -74,7 +74,7 @@ class Finding(NamedTuple):
 
         1 if neither has a finite answer in some state, as where Newton's method does not find a step in doubles.
         """
-        return 1.0 if self.error == self.given == np.inf else self.error / max(self.given, 1e-15)
+        return 1.0 if self.error == self.error_as_given == np.inf else self.error / max(self.error_as_given, 1e-15)
 
 
 class Case(NamedTuple):
@@ -82,7 +82,7 @@ class Case(NamedTuple):
 
     robot: Robot
     exact: ExactRobot
-    given: list[dict[str, Any]]
+    states: list[dict[str, Any]]
     expected: list[Expected]
     acted: list[Expected]
 
@@ -91,32 +91,32 @@ class Case(NamedTuple):
 def case(xml: str, seed: int) -> Case:
     """The last one is kept with what was computed for it."""
     exact = ExactRobot(xml)
-    given = states(exact, seed)
-    expected, acted = ([Expected(exact, state, acted=acted) for state in given] for acted in (False, True))
-    return Case(Robot.from_urdf(xml), exact, given, expected, acted)
+    drawn_states = states(exact, seed)
+    expected, acted = ([Expected(exact, state, acted=acted) for state in drawn_states] for acted in (False, True))
+    return Case(Robot.from_urdf(xml), exact, drawn_states, expected, acted)
 
 
-def of_graphs(xml: str, seed: int, asked: Iterable[Asked] = IN_FRAMES) -> list[Finding]:
+def of_graphs(xml: str, seed: int, queries: Iterable[Asked] = IN_FRAMES) -> list[Finding]:
     """Findings of the queries in every method."""
-    return [finding for query, wrenches in asked for finding in _of_graphs(case(xml, seed), query, wrenches)]
+    return [finding for query, wrenches in queries for finding in _of_graphs(case(xml, seed), query, wrenches)]
 
 
-def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
+def _of_graphs(graph_case: Case, query: str, wrenches: bool) -> Iterator[Finding]:
     row = QUERIES[query]
-    expected = at.acted if wrenches else at.expected
+    expected = graph_case.acted if wrenches else graph_case.expected
     for method in row.kernels:
-        signature = at.robot.signature(row, method, Variant(wrenches))
+        signature = graph_case.robot.signature(row, method, Variant(wrenches))
         if row.bodies != "chosen":  # one form, and its graph is the function as given
-            as_given = trace(kernel_tree(at.robot.tree, row.bodies), signature)
-            kernel, refused = interpreted(as_given), None
+            as_given = trace(kernel_tree(graph_case.robot.tree, row.bodies), signature)
+            kernel, refused_figure = interpreted(as_given), None
         else:
-            as_given = trace(kernel_trees(at.robot.tree, signature, welded(at.robot.tree)), signature)
-            kernel, certificate = certified(at.robot.tree, signature, interpreted)
-            refused = certificate.refused
+            as_given = trace(kernel_trees(graph_case.robot.tree, signature, welded(graph_case.robot.tree)), signature)
+            kernel, certificate = certified(graph_case.robot.tree, signature, interpreted)
+            refused_figure = certificate.refused
         inputs = [
-            _pushed(at, row.links)
+            _pushed(graph_case, row.links)
             if operand.name == "wrenches"
-            else np.array([_as_taken(at.robot, operand, state[operand.name]) for state in at.given])
+            else np.array([_as_taken(graph_case.robot, operand, state[operand.name]) for state in graph_case.states])
             for operand in signature.inputs
         ]
         names = [operand.name for operand in signature.outputs]
@@ -124,8 +124,9 @@ def _of_graphs(at: Case, query: str, wrenches: bool) -> Iterator[Finding]:
         answers = answers if isinstance(answers, tuple) else (answers,)
         runs = rounded_at_random(as_given.program, inputs)
         error = _worst(expected, query, method, names, answers)
+        # Sixteen, because one rounding may be lucky, and the kernel would be held to that luck.
         ways = [_worst(expected, query, method, names, [r[..., k] for r in runs]) for k in range(runs[0].shape[-1])]
-        yield Finding(query, method, error, max(ways), refused, wrenches)
+        yield Finding(query, method, error, max(ways), refused_figure, wrenches)
 
 
 def _as_taken(robot: Robot, operand: Operand, value: Any) -> Any:
@@ -133,36 +134,42 @@ def _as_taken(robot: Robot, operand: Operand, value: Any) -> Any:
     return one_hot(operand.kind, value, robot.link_names, "", "") if operand.kind in BY_NAME else value
 
 
-def _pushed(at: Case, links: bool) -> Array:
+def _pushed(case: Case, links: bool) -> Array:
     """The states' wrenches as kernels take them, (states, links or bodies, 6)."""
-    robot = at.robot
-    found = []
-    for state in at.given:
+    robot = case.robot
+    pushed = []
+    for state in case.states:
         rotation = robot.link_poses(state["q"]).rotation
-        acting = link_wrenches(state["wrenches"], lambda name, _: robot.link_names.index(name), lambda R=rotation: R)
-        found.append(on_links(acting, robot.tree) if links else on_bodies(acting, robot.bodies))
-    return np.array(found)
+        external = link_wrenches(state["wrenches"], lambda name, _: robot.link_names.index(name), lambda R=rotation: R)
+        pushed.append(on_links(external, robot.tree) if links else on_bodies(external, robot.bodies))
+    return np.array(pushed)
 
 
-def of_kernels(xml: str, seed: int, asked: Iterable[Asked]) -> dict[tuple[str, str, bool], float]:
+def of_kernels(xml: str, seed: int, queries: Iterable[Asked]) -> dict[tuple[str, str, bool], float]:
     """Errors of the machine code by query, method and whether external wrenches act, asked for as users ask.
 
     Every kernel has a certificate, and it holds.
     """
-    at = case(xml, seed)
-    found: dict[tuple[str, str, bool], float] = {}
-    for query, wrenches in asked:
+    kernel_case = case(xml, seed)
+    errors: dict[tuple[str, str, bool], float] = {}
+    for query, wrenches in queries:
         row = QUERIES[query]
-        for state, expected in zip(at.given, at.acted if wrenches else at.expected, strict=True):
+        for state, expected in zip(
+            kernel_case.states, kernel_case.acted if wrenches else kernel_case.expected, strict=True
+        ):
             inputs = {name: state[name] for name in row.inputs if name in state and (wrenches or name != "wrenches")}
             for method in row.kernels:
-                answers = at.robot.evaluate(query, inputs, {row.kernel_option: method} if row.kernel_option else {})
+                answers = kernel_case.robot.evaluate(
+                    query, inputs, {row.kernel_option: method} if row.kernel_option else {}
+                )
                 error = expected.error(query, method, answers)
-                found[query, method, wrenches] = max(error, found.get((query, method, wrenches), 0.0))
+                errors[query, method, wrenches] = max(error, errors.get((query, method, wrenches), 0.0))
         for method in row.kernels:
-            certificate = at.robot.certificates[at.robot.signature(row, method, Variant(wrenches)).name]
+            certificate = kernel_case.robot.certificates[
+                kernel_case.robot.signature(row, method, Variant(wrenches)).name
+            ]
             assert certificate.holds, (seed, certificate)
-    return found
+    return errors
 
 
 def _worst(
@@ -170,6 +177,6 @@ def _worst(
 ) -> float:
     """answers: per output (states, ...)."""
     return max(
-        at.error(query, method, {name: array[k] for name, array in zip(names, answers, strict=True)})
-        for k, at in enumerate(expected)
+        state_answers.error(query, method, {name: array[k] for name, array in zip(names, answers, strict=True)})
+        for k, state_answers in enumerate(expected)
     )

@@ -55,10 +55,10 @@ def requests(robot: Robot, rng: np.random.Generator) -> Iterator[tuple[dict[str,
         if not row.constant:
             for method in row.kernels:
                 for kind in ("sane", "square", "wild"):
-                    yield from _asked(robot, row, method, kind, rng)
+                    yield from _requests_of_row(robot, row, method, kind, rng)
 
 
-def _asked(
+def _requests_of_row(
     robot: Robot, row: Query, method: str, kind: str, rng: np.random.Generator
 ) -> Iterator[tuple[dict[str, Any], int]]:
     options: dict[str, Any] = {} if row.kernel_option is None else {row.kernel_option: method}
@@ -75,48 +75,48 @@ def _asked(
             elif spec.kind == "link":
                 inputs[name] = str(rng.choice(robot.link_names))
             elif spec.kind == "directions":
-                inputs[name] = [str(each) for each in rng.permutation(DIRECTIONS)[: rng.integers(1, 7)]]
+                inputs[name] = [str(direction) for direction in rng.permutation(DIRECTIONS)[: rng.integers(1, 7)]]
             elif spec.kind == "overlay":
                 if not rng.integers(3):
                     inputs[name] = _overlay(robot, kind, rng)
             elif name in row.required or rng.integers(2):
-                inputs[name] = _array(_drawn(robot, spec, kind, lead, rng))
+                inputs[name] = _array(_random_input(robot, spec, kind, lead, rng))
         message = {"v": 1, "id": 1, "query": row.name, "robot": robot.name, "inputs": inputs, "options": options}
         yield message, int(np.prod(lead, dtype=int))
 
 
 def _overlay(robot: Robot, kind: str, rng: np.random.Generator) -> dict[str, Any]:
     """A body on a link, and a joint that does something by itself; no contradiction."""
-    found: dict[str, Any] = {}
+    overlay: dict[str, Any] = {}
     if rng.integers(2):
         link, size = str(rng.choice(robot.link_names)), _size(kind, rng)
-        found["payloads"] = {"link": link, "mass": size * float(rng.uniform(0.1, 5.0)), "com": [*rng.normal(size=3)]}
+        overlay["payloads"] = {"link": link, "mass": size * float(rng.uniform(0.1, 5.0)), "com": [*rng.normal(size=3)]}
     if rng.integers(2):
         parts = ("damping", "friction", "armature")
         numbers = {part: _size(kind, rng) * float(rng.uniform(0.0, 2.0)) for part in parts}
-        found["joints"] = {str(rng.choice(robot.joint_names)): numbers}
-    return found
+        overlay["joints"] = {str(rng.choice(robot.joint_names)): numbers}
+    return overlay
 
 
 def _size(kind: str, rng: np.random.Generator) -> float:
     return float(10.0 ** rng.uniform(-300.0, 300.0)) if kind == "wild" and rng.integers(2) else 1.0
 
 
-def _drawn(robot: Robot, spec: Any, kind: str, lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def _random_input(robot: Robot, spec: Any, kind: str, lead: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     sizes = robot.sizes
     shape = (*lead, *spec.dims(sizes))
     if spec.kind == "duration":
         return rng.uniform(1e-4, 1e-2, shape)
     if spec.kind != "position":
         return rng.normal(size=shape) * _size(kind, rng)
-    at = robot.configuration
+    configuration = robot.configuration
     if kind == "square":
-        q = np.where(at.angles, rng.integers(-4, 5, shape) * (np.pi / 2), rng.integers(-1, 2, shape))
+        q = np.where(configuration.angles, rng.integers(-4, 5, shape) * (np.pi / 2), rng.integers(-1, 2, shape))
     else:
         q = rng.normal(size=shape) * 3.0 * _size(kind, rng)
     with np.errstate(all="ignore"):
-        q = at.normalised(q)
-    return np.where(np.isfinite(q), q, at.neutral)
+        q = configuration.normalised(q)
+    return np.where(np.isfinite(q), q, configuration.neutral)
 
 
 def _array(value: np.ndarray) -> dict[str, Any]:
@@ -135,27 +135,27 @@ def is_finite(value: Any) -> bool:
 def survey(robot: Robot, states: int, seed: int = 0) -> tuple[int, int, Counter[str]]:
     """States that were answered, in whole rounds; requests that were refused; what was wrong, how often."""
     service, rng = Service([robot]), np.random.default_rng(seed)
-    answered, refused, wrong = 0, 0, Counter[str]()
-    while answered < states:
+    state_count, refusal_count, wrong = 0, 0, Counter[str]()
+    while state_count < states:
         for message, count in requests(robot, rng):
             for reply in _replies(service, message):
                 if not reply["ok"]:
-                    refused += 1
+                    refusal_count += 1
                     if reply["error"]["code"] not in REFUSALS:
                         wrong[f"{message['query']}: {reply['error']['code']}: {reply['error']['message']}"] += 1
                 elif not is_finite(reply["outputs"]):
                     wrong[f"{message['query']}: an answer that is not finite"] += 1
                 else:
-                    answered += count
-    return answered, refused, wrong
+                    state_count += count
+    return state_count, refusal_count, wrong
 
 
 def _replies(service: Service, message: dict[str, Any]) -> list[dict[str, Any]]:
-    """By the general way, and by the short one where that is open."""
+    """Returns the replies of the slow path and, if it accepts the request, of the fast path."""
     payload = msgpack.packb(message)
     with np.errstate(all="ignore"):  # as in the server's threads
-        ways = service.handle(payload, perf_counter_ns()), service.answer_single_state(payload, perf_counter_ns())
-    return [msgpack.unpackb(way) for way in ways if way is not None]
+        answers = service.handle(payload, perf_counter_ns()), service.answer_single_state(payload, perf_counter_ns())
+    return [msgpack.unpackb(answer) for answer in answers if answer is not None]
 
 
 def main() -> int:
@@ -163,17 +163,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=1_000_000, help="over all robots")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    found, total, failed = list(robots()), 0, False
-    for what, robot in found:
-        begun = time.monotonic()
-        answered, refused, wrong = survey(robot, given.states // len(found) + 1, given.seed)
-        total += answered
-        used = time.monotonic() - begun
-        print(f"{what}: {answered} states answered, {refused} requests refused, {used:.0f} s", flush=True)
-        for each, times in wrong.items():
+    options = parser.parse_args()
+    named_robots, total, failed = list(robots()), 0, False
+    for name, robot in named_robots:
+        start_s = time.monotonic()
+        state_count, refusal_count, wrong = survey(robot, options.states // len(named_robots) + 1, options.seed)
+        total += state_count
+        duration_s = time.monotonic() - start_s
+        print(
+            f"{name}: {state_count} states answered, {refusal_count} requests refused, {duration_s:.0f} s", flush=True
+        )
+        for failure, times in wrong.items():
             failed = True
-            print(f"  {times} x {each}", flush=True)
+            print(f"  {times} x {failure}", flush=True)
     print(f"{total} states in all, {'NOT ' if failed else ''}every number finite")
     return 1 if failed else 0
 

@@ -23,12 +23,16 @@ import numpy as np
 from dyn_service import QUERIES, Client, Robot
 from dyn_service.errors import DynError
 from qa.faults.kills import children
-from qa.load.clients import scaled
+from qa.load.clients import scaled_urdf
 from qa.load.serving import served
 from tests.conftest import URDF
 
 ROBOTS = ("pendulum", "scara", "double_pendulum", "ur5e")
-ASKED = [name for name, row in QUERIES.items() if row.inputs and name not in ("integrate", "difference")][:16]
+SOAKED_QUERIES = [
+    name
+    for name, row in QUERIES.items()
+    if row.inputs and "link" not in row.inputs and name not in ("integrate", "difference")
+][:16]
 
 SLACK = (1.05, 16, 64, 8)
 """What may come on top of what there was after the warm-up: a factor, then megabytes, maps and descriptors. A worker
@@ -47,16 +51,16 @@ class Seen:
     errors: dict[str, int] = field(default_factory=dict)
 
 
-def held(pid: int) -> tuple[int, int, int]:
+def resources(pid: int) -> tuple[int, int, int]:
     """Resident megabytes, memory maps and descriptors of the server's process, and of the largest of its workers."""
-    found = []
+    usages = []
     with suppress(OSError, ValueError):
         fork_server = children(pid)
-        for each in (pid, *fork_server, *(worker for parent in fork_server for worker in children(parent))):
-            pages = int(Path(f"/proc/{each}/statm").read_text().split()[1])
-            maps = Path(f"/proc/{each}/maps").read_text().count("\n")
-            found.append((pages * os.sysconf("SC_PAGESIZE") >> 20, maps, len(os.listdir(f"/proc/{each}/fd"))))
-    return tuple(map(sum, zip(*found, strict=True)))  # type: ignore[return-value]
+        for process_id in (pid, *fork_server, *(worker for parent in fork_server for worker in children(parent))):
+            pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
+            maps = Path(f"/proc/{process_id}/maps").read_text().count("\n")
+            usages.append((pages * os.sysconf("SC_PAGESIZE") >> 20, maps, len(os.listdir(f"/proc/{process_id}/fd"))))
+    return tuple(map(sum, zip(*usages, strict=True)))  # type: ignore[return-value]
 
 
 def come_and_go(endpoint: str, stop: threading.Event, seen: Seen) -> None:
@@ -68,17 +72,17 @@ def come_and_go(endpoint: str, stop: threading.Event, seen: Seen) -> None:
         while not stop.is_set():
             model = ROBOTS[seen.cycles % len(ROBOTS)]
             try:
-                robot = client.load_robot(scaled(texts[model], f"guest{seen.cycles % 7}", 1.0))
-                for name in ASKED:
+                robot = client.load_robot(scaled_urdf(texts[model], f"guest{seen.cycles % 7}", 1.0))
+                for name in SOAKED_QUERIES:
                     row, lead = QUERIES[name], (600,) if seen.cycles % 5 == 0 else ()
-                    sizes = {"nq": robot.nq, "nv": robot.nv}
-                    given = {
-                        each: rng.uniform(0.1, 0.9, (*lead, *row.inputs[each].dims(sizes))) for each in row.required
+                    inputs = {
+                        key: rng.uniform(0.1, 0.9, (*lead, *row.inputs[key].dims(robot.dimensions)))
+                        for key in row.required
                     }
-                    found = getattr(robot, name)(**given)
+                    result = getattr(robot, name)(**inputs)
                     seen.answers += 1
                     if name == "inverse_dynamics":
-                        seen.wrong += found.tobytes() != local[model].inverse_dynamics(**given).tobytes()
+                        seen.wrong += result.tobytes() != local[model].inverse_dynamics(**inputs).tobytes()
                 if seen.cycles % 3 == 0:
                     robot.simulate(np.zeros(robot.nq), np.zeros(robot.nv), dt=1e-3, steps=50)
                 client.unload_robot(robot.name)
@@ -90,10 +94,10 @@ def come_and_go(endpoint: str, stop: threading.Event, seen: Seen) -> None:
 
 
 def loop(endpoint: str, stop: threading.Event, seen: Seen) -> None:
-    """A control loop beside it."""
+    """A control loop that runs meanwhile."""
     local = Robot.from_urdf(URDF / "panda.urdf")
     q = np.random.default_rng(1).uniform(-1.0, 1.0, (16, local.nv))
-    expected = [local.gravity_forces(each).tobytes() for each in q]
+    expected = [local.gravity_forces(position).tobytes() for position in q]
     with Client(endpoint, timeout_s=20.0) as client:
         robot = client.robot("panda")
         while not stop.wait(0.01):
@@ -106,15 +110,15 @@ def main() -> int:
     """Runs it; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     seen, stop = Seen(), threading.Event()
     with served("--prepare-for", "control", quiet=True) as (endpoint, pid), ThreadPoolExecutor(2) as clients:
-        running = [clients.submit(each, endpoint, stop, seen) for each in (come_and_go, loop)]
-        measured = []
+        running = [clients.submit(client_loop, endpoint, stop, seen) for client_loop in (come_and_go, loop)]
+        usages = []
         for tenth in range(11):
-            time.sleep(6.0 * given.minutes)
-            measured.append(held(pid))
-            memory, maps, files = measured[-1]
+            time.sleep(6.0 * options.minutes)
+            usages.append(resources(pid))
+            memory, maps, files = usages[-1]
             print(
                 f"{'warm-up' if not tenth else f'{tenth} of 10':<10}{seen.cycles:>8} robots{seen.answers:>10} answers"
                 f"{seen.loop_answers:>10} of the loop{memory:>7} MB{maps:>7} maps{files:>5} files  {seen.errors or ''}",
@@ -125,8 +129,8 @@ def main() -> int:
         stop.set()
         for client in running:
             client.result()
-    before, after = measured[0], measured[-1]
-    grown = [b > SLACK[0] * a + slack for a, b, slack in zip(before, after, SLACK[1:], strict=True)]
+    first, last = usages[0], usages[-1]
+    grown = [b > SLACK[0] * a + slack for a, b, slack in zip(first, last, SLACK[1:], strict=True)]
     return int(any(grown) or seen.wrong > 0 or bool(seen.errors) or not (seen.answers and seen.loop_answers))
 
 

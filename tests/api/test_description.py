@@ -13,15 +13,12 @@ from dyn_service import QUERIES, Robot
 from dyn_service.api.description import RobotDescription
 from dyn_service.model import conventions
 from dyn_service.service.client.flows import RemoteRobotProperties
-from tests.conftest import URDF
+from tests.conftest import ROBOTS as FILES
 from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.interpreting import interpreting
 
 ROBOTS = {
-    **{
-        path.stem: (str(path), root)
-        for path, root in zip(sorted(URDF.glob("*.urdf")), cycle(("fixed", "planar")), strict=False)
-    },
+    **{path.stem: (str(path), root) for path, root in zip(FILES, cycle(("fixed", "planar")), strict=False)},
     **{f"tree {seed}": (random_urdf(seed, types=MANY_TYPES), "floating") for seed in range(6)},
 }
 
@@ -31,28 +28,28 @@ def pair(request: pytest.FixtureRequest) -> tuple[Robot, RemoteRobotProperties]:
     """A robot, and a client's view of it from its description as JSON."""
     source, root = ROBOTS[request.param]
     robot = interpreting(source, root=root)  # type: ignore[arg-type]
-    told = json.loads(json.dumps(robot.description.to_dict()))
-    return robot, RemoteRobotProperties(msgspec.convert(told, RobotDescription))
+    document = json.loads(json.dumps(robot.description.to_dict()))
+    return robot, RemoteRobotProperties(msgspec.convert(document, RobotDescription))
 
 
 def test_joints_are_the_same(pair: tuple[Robot, RemoteRobotProperties]) -> None:
     """Planes, axes and pitches too: positions are converted and integrated with the same bits."""
-    here, there = (each.configuration for each in pair)
-    assert here.names == there.names
-    for one, other in zip(here.joints, there.joints, strict=True):
-        assert type(one) is type(other)
-        assert all((x == y).all() for x, y in zip(one.numbers, other.numbers, strict=True))
-    q, v = pair[0].random_configuration(seed=1), np.linspace(-1.0, 1.0, here.nv)
-    assert (here.integrate(q, v) == there.integrate(q, v)).all()
-    assert conventions.to_ros(here, q, v) == conventions.to_ros(there, q, v)
+    local, remote = (side.configuration for side in pair)
+    assert local.names == remote.names
+    for local_joint, remote_joint in zip(local.joints, remote.joints, strict=True):
+        assert type(local_joint) is type(remote_joint)
+        assert all((x == y).all() for x, y in zip(local_joint.numbers, remote_joint.numbers, strict=True))
+    q, v = pair[0].random_configuration(seed=1), np.linspace(-1.0, 1.0, local.nv)
+    assert (local.integrate(q, v) == remote.integrate(q, v)).all()
+    assert conventions.to_ros(local, q, v) == conventions.to_ros(remote, q, v)
 
 
 def test_limits_and_names_are_the_same(pair: tuple[Robot, RemoteRobotProperties]) -> None:
-    here, there = pair
+    local, remote = pair
     for name in ("lower", "upper", "velocity", "effort"):
-        assert (getattr(here.limits, name) == getattr(there.limits, name)).all()
+        assert (getattr(local.limits, name) == getattr(remote.limits, name)).all()
     for name in ("name", "nq", "nv", "joint_names", "all_joint_names", "link_names", "fingerprint", "description"):
-        assert getattr(here, name) == getattr(there, name)
+        assert getattr(local, name) == getattr(remote, name)
 
 
 def test_joints_are_the_topology(pair: tuple[Robot, RemoteRobotProperties]) -> None:

@@ -13,13 +13,14 @@ from dyn_service import AsyncClient, Client, RemoteRobot, Robot, RobotQueries, e
 from dyn_service.service.protocol.messages import ADMINISTRATION
 from tests.conftest import ROOT
 
-HERE = {
+LOCAL_ATTRIBUTES = {
     "acting",
+    "base",
     "bodies",
     "certificates",
     "export",
     "export_fmu",
-    "asked",
+    "for_computation",
     "from_file",
     "from_text",
     "from_urdf",
@@ -89,17 +90,33 @@ def test_importing_the_package_brings_nothing_along() -> None:
     assert loaded == "dyn_service"
 
 
+def test_importing_its_folders_brings_no_library_along() -> None:
+    """Each process of a launch imports these; their names are imported when they are first used."""
+    folders = "control, formulations, graph, graph.bags, hil, studies".replace(", ", ", dyn_service.")
+    code = f"import sys, dyn_service.{folders}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    assert not {"numpy", "zmq", "msgspec", "mcap", "yaml", *ENGINE} & set(run(code).split())
+
+
 def test_clients_bring_no_engine_along() -> None:
+    # In a process of its own: here the engine is imported already.
     code = "import sys; from dyn_service import Client, AsyncClient, connect, Wrench, DynError; print(*sys.modules)"
     modules = {name.partition(".")[0] for name in run(code).split()} & set(ENGINE)
     assert modules == set()
     inner = [name for name in run(code).split() if name.startswith("dyn_service.")]
-    allowed = ("service.client", "service.protocol", "api", "errors", "support.suggestions", "connect")
+    client_parts = (
+        "service.client",
+        "service.protocol",
+        "api",
+        "errors",
+        "support.suggestions",
+        "support.upward",
+        "connect",
+    )
     # Configurations too, but neither trees nor robot files.
     joints = {"model", "model.arrays", "model.configuration", "model.joints", "model.inertia", "model.description"}
     joints |= {"model.order", *(f"model.joints.{name}" for name in ("base", "axial", "multi_dof", "rotations"))}
-    others = {name.removeprefix("dyn_service.") for name in inner} - {"service", "support"}
-    assert {name for name in others if not name.startswith(allowed)} <= joints
+    engine_parts = {name.removeprefix("dyn_service.") for name in inner} - {"service", "support"}
+    assert {name for name in engine_parts if not name.startswith(client_parts)} <= joints
 
 
 def test_robot_without_the_server_extra_says_what_to_install() -> None:
@@ -115,18 +132,38 @@ except ModuleNotFoundError as error:
     assert "pip install 'dyn_service[server]'" in run(code)
 
 
+def test_a_public_name_without_its_extra_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["mcap"] = None
+try:
+    from dyn_service.graph.bags import BagReader
+except ModuleNotFoundError as error:
+    print(error)
+from dyn_service.graph.bags import recording
+print(recording.__name__)
+"""
+    message, name = run(code).splitlines()
+    assert message.startswith("dyn_service.graph.bags.BagReader needs 'mcap'")
+    assert message.endswith("pip install 'dyn_service[bags]'")
+    assert name == "recording"
+
+
 def test_table_is_what_clients_offer() -> None:
     administration = {name for name, entry in ADMINISTRATION.items() if not entry.names_robot}
     administration |= {"unload_robot", "overlay_robot"}
     for client in (Client, AsyncClient):
-        offered = {n for n in vars(client) if not n.startswith("_") and callable(getattr(client, n))}
-        assert offered - {"exchange"} == {"ask", "run", "close", "robot", *administration}
+        methods = {n for n in vars(client) if not n.startswith("_") and callable(getattr(client, n))}
+        assert methods - {"exchange"} == {"ask", "run", "close", "robot", *administration}
 
 
 def test_both_robots_offer_the_same() -> None:
     """Local and remote robots have the same public attributes, except for those listed here."""
-    for kind, own in ((RemoteRobot, {"client", "with_timeout", "overlaid"}), (Robot, HERE | {"overlaid"})):
-        assert {name for name in dir(kind) if not name.startswith("_")} - set(dir(RobotQueries)) == own
+    for kind, extra in (
+        (RemoteRobot, {"client", "with_timeout", "overlaid"}),
+        (Robot, LOCAL_ATTRIBUTES | {"overlaid"}),
+    ):
+        assert {name for name in dir(kind) if not name.startswith("_")} - set(dir(RobotQueries)) == extra
 
 
 def test_administration_is_answered_by_the_server() -> None:

@@ -20,27 +20,27 @@ def fresh() -> Robot:
     return Robot.from_urdf(URDF / "scara.urdf")
 
 
-def made(robot: Robot) -> set[str]:
-    return set(robot._library._made)
+def compiled_kernels(robot: Robot) -> set[str]:
+    return set(robot.evaluator.library.certificates)
 
 
 def rows(kernels: set[str]) -> set[str]:
     return {name.partition("-")[0] for name in kernels}
 
 
-def prepared(purpose: str) -> set[str]:
+def prepared_kernels(purpose: str) -> set[str]:
     robot = Robot.from_urdf(URDF / "scara.urdf")
-    told: list[str] = []
-    robot.prepare([purpose], progress=lambda name, seconds: told.append(name))
-    assert set(told) == made(robot)
-    assert len(told) == len(set(told)) == len(chosen([purpose]))
-    return made(robot)
+    names: list[str] = []
+    robot.prepare([purpose], progress=lambda name, seconds: names.append(name))
+    assert set(names) == compiled_kernels(robot)
+    assert len(names) == len(set(names)) == len(chosen([purpose]))
+    return compiled_kernels(robot)
 
 
 def test_verify_compiles_what_is_prepared(fresh: Robot) -> None:
     state = np.full(fresh.nv, 0.3)
     fresh.verify(state, state, state)
-    assert made(fresh) == prepared("verify")
+    assert compiled_kernels(fresh) == prepared_kernels("verify")
 
 
 def test_simulate_compiles_what_is_prepared(fresh: Robot) -> None:
@@ -48,36 +48,36 @@ def test_simulate_compiles_what_is_prepared(fresh: Robot) -> None:
     for integrator in get_args(Integrator):
         for method in get_args(Method):
             fresh.simulate(state, state, dt=1e-3, steps=1, integrator=integrator, method=method)
-    held = Contact(fresh.link_names[-1], rigid=True)
-    fresh.simulate(state, state, dt=1e-3, steps=1, contacts=held)
-    asked, ready = made(fresh), prepared("simulate")
-    assert asked <= ready
-    assert rows(asked) == rows(ready)  # preparation compiles every method of each row
+    contact = Contact(fresh.link_names[-1], rigid=True)
+    fresh.simulate(state, state, dt=1e-3, steps=1, contacts=contact)
+    compiled, ready = compiled_kernels(fresh), prepared_kernels("simulate")
+    assert compiled <= ready
+    assert rows(compiled) == rows(ready)  # preparation compiles every method of each row
 
 
 def test_contact_dynamics_compiles_what_is_prepared(fresh: Robot) -> None:
     state = np.full(fresh.nv, 0.3)
     fresh.contact_dynamics(state, state, state, Contact(fresh.link_names[-1]))
-    asked, ready = made(fresh), prepared("contact_dynamics")
-    assert asked <= ready
-    assert rows(asked) == rows(ready)
+    compiled, ready = compiled_kernels(fresh), prepared_kernels("contact_dynamics")
+    assert compiled <= ready
+    assert rows(compiled) == rows(ready)
 
 
 def test_rheonomic_motions_compile_what_is_prepared(fresh: Robot) -> None:
     state = np.full(fresh.nv - 1, 0.3)
     fresh.simulate_rheonomic({fresh.joint_names[0]: lambda t: (0.0, 0.0, 0.0)}, state, state, dt=1e-3, steps=1)
-    assert made(fresh) == prepared("simulate_rheonomic")
+    assert compiled_kernels(fresh) == prepared_kernels("simulate_rheonomic")
 
 
 def test_control_is_the_default(fresh: Robot) -> None:
     fresh.prepare()
-    assert made(fresh) == prepared("control")
+    assert compiled_kernels(fresh) == prepared_kernels("control")
     assert set(PURPOSES["control"]) == {name for name, row in QUERIES.items() if row.control}
 
 
 def test_a_query_by_its_name(fresh: Robot) -> None:
     fresh.prepare(["forward_dynamics", "energy"])
-    assert made(fresh) == {"forward_dynamics-articulated", "forward_dynamics-mass_matrix", "energy"}
+    assert compiled_kernels(fresh) == {"forward_dynamics-articulated", "forward_dynamics-mass_matrix", "energy"}
 
 
 def test_a_name_that_is_none(fresh: Robot) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import pydoc
 import re
+import textwrap
 import typing
 from typing import Any
 
@@ -15,9 +17,13 @@ import pytest
 from docs.pages import ROOT
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Computation, GaitQueries, Query, RobotQueries, TheoryQueries
 from dyn_service.api.results import ConstraintForces, Energy, SegmentLoads, Trajectory
+from dyn_service.dynamics import table_function
+from dyn_service.engine.computations import functions_of
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries
+from dyn_service.simulation.parts import DIVISIONS
+from tests.tables import assert_complete
 
 
 class Recorded:
@@ -30,31 +36,32 @@ class Recorded:
 def recording(base: type) -> Any:
     """Returns a robot whose methods return the query that they would send."""
 
-    def ask(self: Any, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Recorded:
-        inputs, options = QUERIES[row].arguments(given, others)
-        return Recorded(row, inputs | options)
+    def ask(
+        self: Any,
+        query: str,
+        required: tuple[Any, ...],
+        optional: tuple[Any, ...],
+        out: Any = None,
+        workers: Any = None,
+    ) -> Recorded:
+        inputs, options = QUERIES[query].arguments(required, optional)
+        further = {name: x for name, x in (("out", out), ("workers", workers)) if x is not None}
+        return Recorded(query, inputs | options | further)
 
     def compute(self: Any, row: str, **arguments: Any) -> Recorded:
         return Recorded(row, arguments)
 
-    def ask_into(self: Any, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
-        asked = ask(self, row, given, others)
-        return Recorded(row, asked.arguments | ({"workers": workers} if workers else {}) | {"out": out})
-
-    async def ask_into_awaited(self: Any, *arguments: Any) -> Any:
-        return ask_into(self, *arguments)
-
-    async def ask_awaited(self: Any, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Recorded:
-        return ask(self, row, given, others)
+    async def ask_awaited(self: Any, *arguments: Any) -> Recorded:
+        return ask(self, *arguments)
 
     async def compute_awaited(self: Any, row: str, **arguments: Any) -> Recorded:
         return compute(self, row, **arguments)
 
-    plain = base in (RobotQueries, GaitQueries)
-    asking = (ask, compute, ask_into) if plain else (ask_awaited, compute_awaited, ask_into_awaited)
-    found: Any = type("Recording", (base,), dict(zip(("_ask", "_compute", "_ask_into"), asking, strict=True)))
-    found.__abstractmethods__ = frozenset()
-    return found.__new__(found)
+    is_blocking = base in (RobotQueries, GaitQueries)
+    functions = (ask, compute) if is_blocking else (ask_awaited, compute_awaited)
+    kind: Any = type("Recording", (base,), dict(zip(("_ask", "_compute"), functions, strict=True)))
+    kind.__abstractmethods__ = frozenset()
+    return kind.__new__(kind)
 
 
 ROWS = [*QUERIES.values(), *COMPUTATIONS.values()]
@@ -78,24 +85,56 @@ def test_each_method_asks_its_own_row(row: Query | Computation, is_async: bool) 
         assert tuple(asked.arguments.get(n) for n in sent) == row.argument_defaults
 
 
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_each_method_is_source_that_a_debugger_shows(row: Query | Computation) -> None:
+    """The body is the text below the method's name: one call with the arguments in the order of the table."""
+    method = getattr(RobotQueries if hasattr(RobotQueries, row.name) else GaitQueries, row.name)
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
+    assert isinstance(function, ast.FunctionDef)
+    if isinstance(row, Query):
+        required, optional = (
+            f"({', '.join(names)}{',' * (len(names) == 1)})" for names in (row.required, row.optional_arguments)
+        )
+        local = [name for name in ("out", "workers") if name in row.parameters]
+        expected = f"self._ask({', '.join([repr(row.name), required, optional, *local])})"
+    else:
+        expected = f"self._compute({row.name!r}, {', '.join(f'{name}={name}' for name in row.parameters)})"
+    body = ast.unparse(function.body[-1])
+    assert body == f"return {expected}", f"the body of {row.name} in api/queries.py must be `return {expected}`"
+    last = max(line for *_, line in method.__code__.co_lines() if line) - method.__code__.co_firstlineno + 1
+    assert function.body[-1].lineno <= last <= (function.end_lineno or 0)
+
+
+@pytest.mark.parametrize("row", QUERIES.values(), ids=lambda row: row.name)
+def test_queries_name_functions_that_take_a_tree_and_their_inputs(row: Query) -> None:
+    inputs = {name for name, spec in row.inputs.items() if spec.kind != "overlay"}  # its numbers are in the tree
+    for function in row.kernels.values():
+        tree, *taken = inspect.signature(table_function(function)).parameters
+        assert tree == "tree"
+        assert set(taken) == (inputs if row.inputs else {*row.options} - {row.rows_option})
+
+
 @pytest.mark.parametrize("row", COMPUTATIONS.values(), ids=lambda row: row.name)
 def test_computations_name_functions_that_take_their_arguments(row: Computation) -> None:
-    run = row.function("run")
+    run, cost, part = functions_of(row)
+    assert callable(cost)
     taken = dict(inspect.signature(run).parameters)
     if "arguments" in taken:  # passed to the function that checks them, and to the struct that it makes
         checked = inspect.getmodule(run).checked  # type: ignore[union-attr]
         taken |= inspect.signature(checked).parameters
         taken |= inspect.signature(typing.get_type_hints(checked)["return"]).parameters
+    if "recording" in taken:  # passed to the class that checks them
+        taken |= inspect.signature(inspect.getmodule(run).Segments).parameters  # type: ignore[union-attr]
     settled = {
         *row.of_kind("payload"),
         *row.of_kind("overlay"),
     }  # these are applied to the robot before the computation
     assert set(row.parameters) - settled - {row.passive_option} <= set(taken)
-    if row.parts is not None:
-        parts = inspect.signature(row.function("parts")).parameters
-        keywords = any(p.kind is p.VAR_KEYWORD for p in parts.values())
-        assert keywords or set(row.parameters) <= set(parts)
-        assert callable(row.function("part"))
+    assert row.divided == (part is not None) == (row.name in DIVISIONS)
+    if row.divided:
+        parameters = inspect.signature(DIVISIONS[row.name]).parameters
+        keywords = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        assert keywords or set(row.parameters) <= set(parameters)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -149,8 +188,10 @@ def test_queries_of_theory_have_sections_of_their_own() -> None:
     sections = {
         part.partition("\n")[0]: set(re.findall(r"^### `(\w+)`$", part, re.MULTILINE)) for part in page.split("\n## ")
     }
-    assert sections["Queries of theory"] == theory
-    assert sections["Queries on a robot"] == {row.name for row in QUERIES.values() if not row.theory}
+    robot_queries = {row.name for row in QUERIES.values() if not row.theory}
+    command = "run `python -m tools.protocol_reference docs/queries.md`"
+    assert_complete(sections["Queries of theory"], theory, "docs/queries.md, queries of theory,", command)
+    assert_complete(sections["Queries on a robot"], robot_queries, "docs/queries.md, queries on a robot,", command)
     help_sections: dict[str, set[str]] = {}
     for part in pydoc.plain(pydoc.render_doc(Robot)).split("Methods inherited from ")[1:]:
         names = re.findall(r"^ \|  (\w+)\(", part, re.MULTILINE)

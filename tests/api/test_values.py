@@ -16,7 +16,7 @@ from tests.phrases import naming
 
 NAN, INF = float("nan"), float("inf")
 # fmt: off
-WRONG: list[tuple[Callable[[], Any], str, list[str]]] = [
+WRONG_VALUES: list[tuple[Callable[[], Any], str, list[str]]] = [
     (lambda: Wrench("hand", force=(1, 2)), "force", ["tuple (1, 2)", "(..., 3)"]),
     (lambda: Wrench("hand", point=[1.0, 2.0, 3.0, 4.0]), "point", ["[1.0, 2.0, 3.0, 4.0]", "(..., 3)"]),
     (lambda: Wrench("hand", torque=np.ones((3, 2))), "torque", ["shape (3, 2)", "(..., 3)"]),
@@ -50,15 +50,15 @@ WRONG: list[tuple[Callable[[], Any], str, list[str]]] = [
 # fmt: on
 
 
-@pytest.mark.parametrize(("make", "path", "values"), WRONG, ids=range(len(WRONG)))
+@pytest.mark.parametrize(("make", "path", "values"), WRONG_VALUES, ids=range(len(WRONG_VALUES)))
 def test_wrong_values_are_refused_when_they_are_made(make: Callable[[], Any], path: str, values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError, match=naming(*values)) as caught:
+    with pytest.raises(InvalidArgumentError, match=naming(*values)) as error:
         make()
-    assert caught.value.path == path
-    assert str(caught.value).startswith(f"{path} must be ")
+    assert error.value.path == path
+    assert str(error.value).startswith(f"{path} must be ")
 
 
-GOOD: list[Any] = [
+ACCEPTED_VALUES: list[Any] = [
     Wrench("hand", [1, 2, 3], np.ones((4, 1, 3), np.float32), frame="hand"),
     Wrench("hand", force=(NAN, 0.0, 0.0)),  # NaN gives NaN
     Payload("hand", [[1], [2]], np.zeros((0, 3)), np.zeros((2, 3, 3))),
@@ -68,7 +68,7 @@ GOOD: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", GOOD, ids=range(len(GOOD)))
+@pytest.mark.parametrize("value", ACCEPTED_VALUES, ids=range(len(ACCEPTED_VALUES)))
 def test_values_survive_copies(value: Any) -> None:
     assert repr(pickle.loads(pickle.dumps(value))) == repr(value)
 

@@ -43,7 +43,13 @@ def test_the_peers_batch_answers_the_same_question() -> None:
     tau = robot.inverse_dynamics(q, v, a)
     columns = [np.asfortranarray(x.T) for x in (q, v, a, tau)]
     # rounding of two engines; for `aba`, times the condition number of the arm's mass matrix
-    found = in_parallel["inverse_dynamics"](*columns[:3])
-    np.testing.assert_allclose(found.T, tau, rtol=1e-10, atol=1e-10)
-    found = in_parallel["forward_dynamics"](*columns[:2], columns[3])
-    np.testing.assert_allclose(found.T, a, rtol=1e-9, atol=1e-9)
+    tau_of_batch = in_parallel["inverse_dynamics"](*columns[:3])
+    np.testing.assert_allclose(tau_of_batch.T, tau, rtol=1e-10, atol=1e-10)
+    a_of_batch = in_parallel["forward_dynamics"](*columns[:2], columns[3])
+    np.testing.assert_allclose(a_of_batch.T, a, rtol=1e-9, atol=1e-9)
+
+
+def test_robots_with_loops_are_timed_at_closed_states() -> None:
+    assert {row.query for row in bench._rows(URDF / "four_bar.urdf", None, 4)} == {
+        "inverse_dynamics", "forward_dynamics", "mass_matrix",
+    }  # fmt: skip

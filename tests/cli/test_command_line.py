@@ -6,9 +6,9 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dyn_service import QUERIES, Client, Robot, Server, Wrench, __version__
+from dyn_service.api.lists import row_of
 from dyn_service.api.queries import COMPUTATIONS
 from dyn_service.cli import main as cli
 from dyn_service.cli.calling import read_values
@@ -77,17 +78,17 @@ class Serving:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Serving]]:
-    made: list[Serving] = []
+    servings: list[Serving] = []
 
     def make(*arguments: Any, lines: int = 1) -> Serving:
-        made.append(Serving(*arguments, lines=lines))
-        return made[-1]
+        servings.append(Serving(*arguments, lines=lines))
+        return servings[-1]
 
     yield make
-    for each in made:
-        if each.process.poll() is None:
-            each.process.kill()
-        each.process.communicate()
+    for serving in servings:
+        if serving.process.poll() is None:
+            serving.process.kill()
+        serving.process.communicate()
 
 
 @pytest.mark.parametrize(("number", "words"), [(signal.SIGTERM, ()), (signal.SIGINT, ("--no-prepare",))])
@@ -139,9 +140,9 @@ plant:
     assert serving.lines[0].endswith("robots: pendulum, scara")
     with Client(serving.endpoints[0], timeout_s=WAIT_S) as client:
         assert client.list_robots() == ["pendulum", "scara"]
-        with pytest.raises(Exception, match="the limit is 1000") as found:
+        with pytest.raises(Exception, match="the limit is 1000") as excinfo:
             client.robot("pendulum").gravity_forces(np.zeros((1000, 1)))
-        assert found.value.code == "RESOURCE_EXHAUSTED"
+        assert excinfo.value.code == "RESOURCE_EXHAUSTED"
         with pytest.raises(PermissionError):
             client.unload_robot("scara")
 
@@ -162,8 +163,8 @@ def test_the_example_file_is_valid() -> None:
 def test_help_states_the_defaults_of_the_settings(dyn_here: Here) -> None:
     default = ServerSettings()
     words = " ".join(dyn_here("serve", "--help")[1].replace("│", " ").split())
-    *most, last = default.purposes
-    for text in (*default.endpoints, default.root, "prepare", f"{', '.join(most)} and {last}"):
+    *first_purposes, last = default.purposes
+    for text in (*default.endpoints, default.root, "prepare", f"{', '.join(first_purposes)} and {last}"):
         assert f"(default: {text})" in words
     assert default.allow_load is None
     assert "(default: only if no other machine can reach the server)" in words
@@ -211,11 +212,15 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
         (["call", "divination"], 1, "there is no query 'divination'"),
         (["call", "health", "--server", "tcp://127.0.0.1:9", "--timeout", "0.05"], 1, "no server answers at"),
         (["call", "health", "--server", "5755"], 1, "endpoint must look like"),
-        (["launch"], 2, "name a launch file; dyn_service ships panda"),
+        (["launch"], 2, "name a launch file; dyn_service ships delta_computed_torque, panda"),
         (["launch", "panda_computed_torque", "rate=5"], 2, "must look like name:=value, found 'rate=5'"),
-        (["launch", "x.yaml"], 2, "there is no launch file 'x.yaml'; dyn_service ships panda"),
+        (["launch", "x.yaml"], 2, "there is no launch file 'x.yaml'; dyn_service ships delta_computed_torque, panda"),
         (["launch", "panda_computed_torqe"], 2, "; did you mean 'panda_computed_torque'?"),
-        (["launch", "dyn_service", "gone"], 2, "no launch file 'gone'; package 'dyn_service' has panda"),
+        (
+            ["launch", "dyn_service", "gone"],
+            2,
+            "no launch file 'gone'; package 'dyn_service' has delta_computed_torque, panda",
+        ),
         (["launch", "no_such_package", "gone"], 2, "package 'no_such_package' is not installed"),
         (["launch", "email", "gone"], 2, "package 'email' ships no files: neither it, nor its folder share, nor sha"),
         (["run"], 2, "dyn_service/server, dyn_service/plant, dyn_service/control"),
@@ -258,8 +263,8 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
 def test_one_clear_line_and_a_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, words: str
 ) -> None:
-    ended, out, err = here(monkeypatch, capsys, *arguments)
-    assert (ended, out) == (status, "")
+    exit_status, out, err = here(monkeypatch, capsys, *arguments)
+    assert (exit_status, out) == (status, "")
     assert words in err
     if status == 1 or "Usage:" not in err:
         assert err.startswith("error: ")
@@ -303,8 +308,8 @@ def test_files_of_exports_are_in_this_folder(
     monkeypatch.setitem(globals(), "ROOT", tmp_path / "in")  # where `dyn` runs
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "robot.urdf").write_text(text)
-    status, said, _ = dyn_here("export", "robot.urdf", "--queries", "energy")
-    assert (status, said.split("/")[0]) == (0, folder)
+    status, output, _ = dyn_here("export", "robot.urdf", "--queries", "energy")
+    assert (status, output.split("/")[0]) == (0, folder)
     assert [*tmp_path.iterdir()] == [tmp_path / "in"]
 
 
@@ -316,15 +321,15 @@ def test_help(dyn_here: Here, command: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("words", "text"),
     [(["bag", "plot"], "position[elbow]"), (["service", "call"], "{names: [rate_hz]}"), (["run"], "PACKAGE")],
     ids=str,
 )
-def test_help_shows_brackets_and_needs_no_node(dyn_here: Here, words: list[str], shown: str) -> None:
+def test_help_shows_brackets_and_needs_no_node(dyn_here: Here, words: list[str], text: str) -> None:
     """Brackets in help texts are not markup: `position[elbow]` was shown as `position`."""
     status, out, err = dyn_here(*words, "--help")
     assert (status, err) == (0, "")
-    assert shown in re.sub(r"[│\s]+", " ", out)
+    assert text in re.sub(r"[│\s]+", " ", out)
 
 
 @pytest.mark.parametrize("value", ["-0.5", "-.5", ".5", "-1.5", "-5e-1", "-12", "{data: -.5}"])
@@ -334,17 +339,18 @@ def test_negative_numbers_are_no_options(dyn_here: Here, monkeypatch: pytest.Mon
     class Float64(Message, frozen=True):
         data: float = 0.0
 
-    sent: list[Any] = []
+    publications: list[Any] = []
     monkeypatch.setattr("dyn_service.messages.by_type", lambda name: Float64)
     monkeypatch.setattr(
-        "dyn_service.graph.middleware.topic_tools.publish", lambda *given: bool(sent.append(given)) or True
+        "dyn_service.graph.middleware.topic_tools.publish",
+        lambda *arguments: bool(publications.append(arguments)) or True,
     )
     assert dyn_here("topic", "pub", "/t", "std_msgs/msg/Float64", value, "-t", "3") == (0, "", "")
-    ((_, topic, message, _, times, _),) = sent
+    ((_, topic, message, _, times, _),) = publications
     number = float(value.removeprefix("{data: ").removesuffix("}"))
     assert (topic, message.data, times) == ("/t", number, 3)
     assert dyn_here("topic", "pub", "/t", "std_msgs/msg/Float64", "-1")[0] == 0
-    assert sent[1][2:5] == (type(message)(), 1.0, 1)
+    assert publications[1][2:5] == (type(message)(), 1.0, 1)
 
 
 def test_check_shows_what_it_reads_on_a_terminal(dyn_here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,8 +372,8 @@ def test_check(dyn_here: Here) -> None:
     robot.prepare()
     assert robot.receipt.certificates.keys() == robot.certificates.keys() != set()
     assert dyn("check", URDF / "scara.urdf").stdout.rstrip("\n") == robot.receipt.render().rstrip("\n")
-    found = json.loads(dyn_here("check", URDF / "scara.urdf", "--json")[1])
-    assert found == json.loads(json.dumps(robot.receipt.to_dict()))
+    receipt = json.loads(dyn_here("check", URDF / "scara.urdf", "--json")[1])
+    assert receipt == json.loads(json.dumps(robot.receipt.to_dict()))
 
 
 @pytest.mark.parametrize("options", [["--no-kernels"], ["--no-kernels", "--json"], ["--dynamics", "--states", "1"]])
@@ -379,28 +385,33 @@ def test_strict_check_fails_with_warnings(dyn_here: Here, tmp_path: Path, effort
     assert dyn_here("check", file, *options)[0] == 0
     status, _, errors = dyn_here("check", file, *options, "--strict")
     warns = effort == "0"
-    assert (status, "warnings and closed loops: 1, expected none with --strict" in errors) == (warns, warns)
+    assert (status, "warnings and notes of kind loop: 1, expected none with --strict" in errors) == (warns, warns)
 
 
 def listed(dyn_here: Here) -> dict[str, tuple[list[str], list[str]]]:
     """Inputs and options as `--list` prints them, and outputs, by query."""
     text = dyn_here("call", "--list")[1]
     rows = re.findall(r"^(\w+)\((.*)\) -> (.*)$", text.partition("\n\n")[2], re.MULTILINE)
-    return {name: (taken.split(", ") if taken else [], given.split(", ")) for name, taken, given in rows}
+    return {
+        name: (input_names.split(", ") if input_names else [], output_names.split(", "))
+        for name, input_names, output_names in rows
+    }
 
 
 def test_call_lists_all_queries(dyn_here: Here) -> None:
-    found = listed(dyn_here)
-    assert list(found) == [*QUERIES, *COMPUTATIONS, *ADMINISTRATION]
+    queries = listed(dyn_here)
+    assert list(queries) == [*QUERIES, *COMPUTATIONS, *ADMINISTRATION]
     for name, row in {**QUERIES, **COMPUTATIONS}.items():
-        assert {word.rstrip("?").partition("=")[0] for word in found[name][0]} == row.inputs.keys() | row.options.keys()
+        assert {
+            word.rstrip("?").partition("=")[0] for word in queries[name][0]
+        } == row.inputs.keys() | row.options.keys()
     for name, computation in COMPUTATIONS.items():
-        needed = {option.name for option in computation.options.values() if option.required}
-        taken = {word for word in found[name][0] if not word.endswith("?") and "=" not in word}
-        assert taken == {*computation.required, *needed}
+        required = {option.name for option in computation.options.values() if option.required}
+        marked = {word for word in queries[name][0] if not word.endswith("?") and "=" not in word}
+        assert marked == {*computation.required, *required}
     for name, entry in ADMINISTRATION.items():
-        assert {word for word in found[name][0] if not word.endswith("?")} == set(entry.required)
-        assert {word.rstrip("?") for word in found[name][0]} == entry.inputs.keys() | entry.options.keys()
+        assert {word for word in queries[name][0] if not word.endswith("?")} == set(entry.required)
+        assert {word.rstrip("?") for word in queries[name][0]} == entry.inputs.keys() | entry.options.keys()
 
 
 NUMBERS = {"dt": 1e-3, "steps": 4}
@@ -411,70 +422,70 @@ def example(robot: Robot, query: str, names: list[str]) -> dict[str, Any]:
     """Returns valid values for these inputs and options of a query, from their declaration."""
     if query in QUERIES:
         vectors, numbers = sample(robot, query)
-        found = {name: value.tolist() for name, value in vectors.items()} | numbers
-        return {name: found[name] for name in names}
+        inputs = {name: value.tolist() for name, value in vectors.items()} | numbers
+        return {name: inputs[name] for name in names}
     # One joint is given, the others are free.
     sizes: dict[str, Any] = {"n": 2, "nq": robot.nq, "nv": robot.nv, "nf": robot.nv - 1, "np": 1}
     sizes["2 steps + 1"] = 2 * NUMBERS["steps"] + 1
-    found: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for name in names:
         if name == "urdf":
-            found[name] = str(URDF / "scara.urdf")
+            inputs[name] = str(URDF / "scara.urdf")
         elif name == "overlay":
-            found[name] = {"payloads": [{"link": robot.link_names[-1], "mass": 0.5}]}
+            inputs[name] = {"payloads": [{"link": robot.link_names[-1], "mass": 0.5}]}
         elif name == "name":
-            found[name] = "loaded"
+            inputs[name] = "loaded"
         elif name == "joints":
-            found[name] = [robot.joint_names[0]]
+            inputs[name] = [robot.joint_names[0]]
         elif name == "contacts":
-            found[name] = [{"link": robot.link_names[-1]}]
+            inputs[name] = [{"link": robot.link_names[-1]}]
         elif query in COMPUTATIONS and name in COMPUTATIONS[query].inputs:
             core = COMPUTATIONS[query].inputs[name].shape
-            found[name] = np.full([int(sizes.get(str(part), part)) for part in core], 0.5).tolist()
+            inputs[name] = np.full([int(sizes.get(str(part), part)) for part in core], 0.5).tolist()
         else:
-            found[name] = NUMBERS[name]  # a new option needs a value in NUMBERS
-    return found
+            inputs[name] = NUMBERS[name]  # a new option needs a value in NUMBERS
+    return inputs
 
 
 def test_call_asks_what_it_lists(tcp_server: Server, pendulum: Robot, dyn_here: Here) -> None:
     """Every query succeeds with only the required inputs of the list, and is refused without any of them."""
 
-    def ask(query: str, given: dict[str, Any]) -> tuple[int, str, str]:
+    def ask(query: str, inputs: dict[str, Any]) -> tuple[int, str, str]:
         robot = "scara" if query == "unload_robot" else "pendulum"
-        words = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.items()]
-        where = ["--server", tcp_server.endpoints[0], "--timeout", str(WAIT_S)]
+        words = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in inputs.items()]
+        options = ["--server", tcp_server.endpoints[0], "--timeout", str(WAIT_S)]
         about_one = (
             COMPUTATIONS[query].robot
             if query in COMPUTATIONS
             else (query in QUERIES or ADMINISTRATION[query].names_robot)
         )
-        where += ["--robot", robot] if about_one else []
-        return dyn_here("call", query, *words, *where)
+        options += ["--robot", robot] if about_one else []
+        return dyn_here("call", query, *words, *options)
 
-    for query, (taken, outputs) in listed(dyn_here).items():
-        required = [word for word in taken if not word.endswith("?") and "=" not in word]
-        given = example(pendulum, query, required)
-        assert list(given) == required
+    for query, (input_names, outputs) in listed(dyn_here).items():
+        required = [word for word in input_names if not word.endswith("?") and "=" not in word]
+        inputs = example(pendulum, query, required)
+        assert list(inputs) == required
         for name in required:
-            status, out, err = ask(query, {key: value for key, value in given.items() if key != name})
+            status, out, err = ask(query, {key: value for key, value in inputs.items() if key != name})
             assert (status, out) == (1, "")
             assert re.match(f"error: {query} needs the (input|option) '{name}'", err)
-        status, out, err = ask(query, given)
+        status, out, err = ask(query, inputs)
         if query in QUERIES and "directions" in QUERIES[query].inputs:
             assert status == 1
             assert "link 'pendulum' cannot move in all of the" in err  # a pendulum's has one
-            status, out, err = ask(query, {**given, "directions": moving(pendulum)})
+            status, out, err = ask(query, {**inputs, "directions": moving(pendulum)})
         # With an empty kernel cache the server has to compile, and says so.
         assert status == 0, (query, err)
         assert all(line.startswith("waiting: ") for line in err.splitlines()), (query, err)
-        found = json.loads(out)
+        answer = json.loads(out)
         if query == "verify":
-            assert len(found) == 14
+            assert len(answer) == 14
         elif query == "simulate":
-            assert found.keys() == {"t", "q", "v", "substeps", "integrator"}  # the last two tell what `auto` chose
-            assert (found["integrator"], repr(found["substeps"])) == ("rk4", "1")
+            assert answer.keys() == {"t", "q", "v", "substeps", "integrator"}  # the last two tell what `auto` chose
+            assert (answer["integrator"], repr(answer["substeps"])) == ("rk4", "1")
         else:
-            assert found.keys() == {*outputs}
+            assert answer.keys() == {*outputs}
 
 
 def test_call_warns_beyond_limits(tcp_server: Server, panda: Robot, dyn_here: Here) -> None:
@@ -513,7 +524,7 @@ def test_call_help_prints_the_query(dyn_here: Here, query: str) -> None:
     status, out, err = dyn_here("call", query, "--help")
     assert (status, err) == (0, "")
     assert out.startswith(f"{query}(")
-    row: Any = QUERIES.get(query) or COMPUTATIONS.get(query) or ADMINISTRATION[query]
+    row: Any = COMPUTATIONS.get(query) or ADMINISTRATION.get(query) or row_of(query)
     lines = {line.split()[0].rstrip("?"): line for line in out.splitlines()[1:] if line.strip()}
     for name in (*row.inputs, *row.options, *row.outputs):
         assert name in lines
@@ -555,30 +566,35 @@ def test_call_simulate(tcp_server: Server, pendulum: Robot, dyn_here: Here) -> N
         "call", "simulate", *words, "--robot", "pendulum", "--server", tcp_server.endpoints[0], "--timeout", WAIT_S
     )
     assert status == 0, err
-    found = json.loads(out)
-    here = pendulum.simulate([0.5], [0.0], [0.1], dt=1e-3, steps=20, every=5, integrator="implicit_midpoint")
-    assert here.p is not None
-    assert found == {"t": here.t.tolist(), "q": here.q.tolist(), "v": here.v.tolist(), "p": here.p.tolist()}
+    answer = json.loads(out)
+    expected = pendulum.simulate([0.5], [0.0], [0.1], dt=1e-3, steps=20, every=5, integrator="implicit_midpoint")
+    assert expected.p is not None
+    assert answer == {
+        "t": expected.t.tolist(),
+        "q": expected.q.tolist(),
+        "v": expected.v.tolist(),
+        "p": expected.p.tolist(),
+    }
 
 
 def test_call_verifies(tcp_server: Server, pendulum: Robot, dyn_here: Here) -> None:
     words = ["q=[0.5]", "v=[0.1]", "a=[0.2]", "verify=true", "--timeout", WAIT_S]
-    where = ["--server", tcp_server.endpoints[0]]
-    found = json.loads(dyn_here("call", "inverse_dynamics", *words, "--robot", "pendulum", *where)[1])
-    assert found["tau"] == pendulum.inverse_dynamics([0.5], [0.1], [0.2]).tolist()
-    here = pendulum.verify([0.5], [0.1], [0.2])
-    assert found["residuals"] == {name: residual.tolist() for name, residual in here.items()}
+    options = ["--server", tcp_server.endpoints[0]]
+    answer = json.loads(dyn_here("call", "inverse_dynamics", *words, "--robot", "pendulum", *options)[1])
+    assert answer["tau"] == pendulum.inverse_dynamics([0.5], [0.1], [0.2]).tolist()
+    expected = pendulum.verify([0.5], [0.1], [0.2])
+    assert answer["residuals"] == {name: residual.tolist() for name, residual in expected.items()}
 
 
 def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here) -> None:
-    where = ["--server", tcp_server.endpoints[0], "--timeout", WAIT_S]
+    options = ["--server", tcp_server.endpoints[0], "--timeout", WAIT_S]
 
     def ask(*arguments: Any) -> Any:
-        status, out, err = dyn_here("call", *arguments, *where)
+        status, out, err = dyn_here("call", *arguments, *options)
         assert status == 0, err
         return json.loads(out)
 
-    done = dyn("call", "list_robots", *where)
+    done = dyn("call", "list_robots", *options)
     assert (done.returncode, json.loads(done.stdout)) == (0, {"robots": ["panda", "pendulum"]}), done.stderr
     assert ask("health")["status"] == "ok"
     assert ask("describe_robot", "--robot", "panda") == panda.description.to_dict()
@@ -587,11 +603,11 @@ def test_call(tcp_server: Server, pendulum: Robot, panda: Robot, dyn_here: Here)
     expected = panda.forward_dynamics(q, q, q, method="mass_matrix").tolist()
     assert ask("forward_dynamics", *words, "method=mass_matrix", "--robot", "panda") == {"a": expected}
     load = {"link": "panda_hand", "force": [0, 0, 1]}
-    given = json.dumps({"q": q, "v": q, "a": q, "wrenches": load})
+    inputs = json.dumps({"q": q, "v": q, "a": q, "wrenches": load})
     expected = panda.inverse_dynamics(q, q, q, wrenches=Wrench("panda_hand", force=(0, 0, 1))).tolist()
-    assert ask("inverse_dynamics", "--inputs", given, "--robot", "panda") == {"tau": expected}
-    found = ask("constraint_forces", "--inputs", '{"q": [0.5], "v": [0], "tau": [0]}', "--robot", "pendulum")
-    assert found["joints"] == list(pendulum.all_joint_names)
+    assert ask("inverse_dynamics", "--inputs", inputs, "--robot", "panda") == {"tau": expected}
+    answer = ask("constraint_forces", "--inputs", '{"q": [0.5], "v": [0], "tau": [0]}', "--robot", "pendulum")
+    assert answer["joints"] == list(pendulum.all_joint_names)
     loaded = ask("load_robot", f"urdf={URDF / 'scara.urdf'}")
     assert loaded["name"] == "scara"
     assert ask("unload_robot", "--robot", "scara") == {"robot": "scara"}
@@ -646,8 +662,8 @@ def test_call_says_what_is_wrong(
     arguments: list[str],
     words: str,
 ) -> None:
-    where = ("--server", tcp_server.endpoints[0], "--timeout", str(WAIT_S))
-    status, out, err = here(monkeypatch, capsys, "call", *arguments, *where)
+    options = ("--server", tcp_server.endpoints[0], "--timeout", str(WAIT_S))
+    status, out, err = here(monkeypatch, capsys, "call", *arguments, *options)
     assert (status, out) == (1, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
@@ -655,10 +671,13 @@ def test_call_says_what_is_wrong(
 
 
 def test_interrupt_is_quiet(tcp_server: Server) -> None:
-    """While it waits for a server that does not exist."""
-    command = [*DYN, "call", "health", "--server", "tcp://127.0.0.1:9", "--timeout", "60"]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(2.0)
+    """While it waits for a server that is gone after its first attempt."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        command = [*DYN, "call", "health", "--server", endpoint, "--timeout", "60"]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        listener.settimeout(WAIT_S)
+        listener.accept()[0].close()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=WAIT_S)
     assert (process.returncode, out, err) == (130, "", "")

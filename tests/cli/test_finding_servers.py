@@ -30,15 +30,15 @@ def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch
     monkeypatch.delenv(RUNTIME_DIR, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(commands, "DEFAULT_ENDPOINT", ELSEWHERE)
-    with ExitStack() as held:
+    with ExitStack() as stack:
 
         def make(folder: str, name: str, *answers_at: str) -> Path:
-            made = tmp_path / folder
-            made.mkdir(mode=0o700, exist_ok=True)
-            announce_launch(made)
+            runtime_folder = tmp_path / folder
+            runtime_folder.mkdir(mode=0o700, exist_ok=True)
+            announce_launch(runtime_folder)
             entry = NodeEntry(name, os.getpid(), new_token(), answers_at=answers_at)
-            held.enter_context(closing(Registration(made, entry)))
-            return made
+            stack.enter_context(closing(Registration(runtime_folder, entry)))
+            return runtime_folder
 
         yield make
 
@@ -53,16 +53,16 @@ def test_the_one_server_of_the_running_launch_is_meant(launched: Launched) -> No
 
 
 def test_several_are_told_apart(launched: Launched) -> None:
-    one = launched("one", "/server", "ipc:///one/dynamics")
+    first = launched("one", "/server", "ipc:///one/dynamics")
     two = launched("two", "/arms/server", "ipc:///two/dynamics")
-    with pytest.raises(FailedPreconditionError) as caught:
+    with pytest.raises(FailedPreconditionError) as excinfo:
         commands.find_server(None)
     assert (
         unnamed(
-            caught.value,
+            excinfo.value,
             "2 servers",
             f"--server ipc:///two/dynamics (/arms/server in {two})",
-            f"--server ipc:///one/dynamics (/server in {one})",
+            f"--server ipc:///one/dynamics (/server in {first})",
         )
         == []
     )
@@ -90,6 +90,6 @@ def test_a_call_asks_it(launched: Launched) -> None:
 
 
 def test_nodes_of_one_name_are_listed_with_their_folders(launched: Launched) -> None:
-    one, _, two = launched("one", "/plant"), launched("one", "/controller"), launched("two", "/plant")
+    first, _, second = launched("one", "/plant"), launched("one", "/controller"), launched("two", "/plant")
     done = CliRunner().invoke(node_app, ["list"], catch_exceptions=False)
-    assert done.output.splitlines() == [f"/controller  {one}", f"/plant  {one}", f"/plant  {two}"]
+    assert done.output.splitlines() == [f"/controller  {first}", f"/plant  {first}", f"/plant  {second}"]

@@ -1,4 +1,4 @@
-"""Ctrl-C at any time, from this package's first import on: exit status 130 and no output."""
+"""Ctrl-C at any time, from the first imports of a program on: exit status 130 and no output."""
 
 from __future__ import annotations
 
@@ -56,25 +56,25 @@ def test_within_imports(program: str, imports: int) -> None:
         for _ in range(1 + imports):
             process.stderr.readline()
         os.killpg(process.pid, signal.SIGINT)
-        out, said = process.communicate(timeout=WAIT_S)
+        out, errors = process.communicate(timeout=WAIT_S)
     finally:
         process.kill()
         process.communicate()
-    words = [line for line in said.splitlines() if "import time:" not in line and "|" not in line]
+    words = [line for line in errors.splitlines() if "import time:" not in line and "|" not in line]
     assert (process.returncode, out, words) == (130, "", [])
 
 
 def test_the_process_that_makes_workers_never_hears_of_it() -> None:
     """The fork server starts with SIGINT blocked, so its imports are safe; the caller's signal mask is restored."""
     fork_server = ForkServer()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     fork_server.start()
     try:
         assert fork_server._process is not None
         status = Path(f"/proc/{fork_server._process.pid}/status").read_text("utf-8")
         blocked = next(line for line in status.splitlines() if line.startswith("SigBlk:"))
         assert int(blocked.split()[1], 16) >> (signal.SIGINT - 1) & 1
-        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
     finally:
         fork_server.close()
 
@@ -90,22 +90,22 @@ def test_a_library_leaves_signals_alone() -> None:
 # settings are checked first: the robot's file, which does not exist, is never opened
 
 
-def refused(**settings: object) -> Exception:
-    told: list[str] = []
-    with pytest.raises((FailedPreconditionError, PermissionDeniedError, InvalidArgumentError)) as caught:
-        open_server(ServerSettings(robots=["nowhere.urdf"], **settings), told.append)  # type: ignore[arg-type]
-    assert told == []
-    return caught.value
+def fault_of(**settings: object) -> Exception:
+    messages: list[str] = []
+    with pytest.raises((FailedPreconditionError, PermissionDeniedError, InvalidArgumentError)) as excinfo:
+        open_server(ServerSettings(robots=["nowhere.urdf"], **settings), messages.append)  # type: ignore[arg-type]
+    assert messages == []
+    return excinfo.value
 
 
 def test_keys_that_are_not_there_are_missed_before_anything_is_made(tmp_path: Path) -> None:
-    fault = refused(endpoints=["tcp://0.0.0.0:0"], keys_folder=str(tmp_path))
+    fault = fault_of(endpoints=["tcp://0.0.0.0:0"], keys_folder=str(tmp_path))
     assert "an endpoint needs keys, and there is no file" in str(fault)
 
 
 @pytest.mark.parametrize("part", [{"affinity": [4095]}, {"busy_poll_us": 50.0}])
 def test_what_the_system_refuses_is_refused_before_anything_is_made(part: dict[str, object]) -> None:
-    fault = refused(realtime=Realtime(**part))  # type: ignore[arg-type]
+    fault = fault_of(realtime=Realtime(**part))  # type: ignore[arg-type]
     assert f"realtime.{next(iter(part))} is refused: " in str(fault)
 
 

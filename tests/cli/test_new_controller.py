@@ -17,7 +17,7 @@ import pytest
 
 from dyn_service.cli.new import check_name, new_package
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.graph.launch.planner import make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from tests.conftest import ROOT
@@ -118,6 +118,12 @@ def test_an_unknown_robot_is_refused_before_anything_is_written(tmp_path: Path) 
     assert not (tmp_path / NAME).exists()
 
 
+def test_a_robot_with_loops_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(UnimplementedError, match="'four_bar' has closed loops"):
+        new_package("controller", NAME, tmp_path, robot="four_bar")
+    assert not (tmp_path / NAME).exists()
+
+
 @pytest.mark.parametrize(
     "term", ["self.model.gravity_forces", "self.model.mass_matrix", "w * w", "2.0 * d", "state.v", "reference.v"]
 )
@@ -135,9 +141,9 @@ def test_its_tests_are_red_where_a_term_is_lost(
     its_tests = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(its_tests)
-        made = its_tests.SoftArm(its_tests.SoftArmParameters(natural_frequency=10.0, damping_ratio=0.7), pendulum)
+        soft_arm = its_tests.SoftArm(its_tests.SoftArmParameters(natural_frequency=10.0, damping_ratio=0.7), pendulum)
         with pytest.raises(AssertionError):
-            its_tests.test_each_term_of_the_law(pendulum, made, np.array([0.3]))
+            its_tests.test_each_term_of_the_law(pendulum, soft_arm, np.array([0.3]))
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == NAME]:
             del sys.modules[name]
@@ -153,9 +159,15 @@ def test_no_placeholder_is_left_and_its_launch_file_plans(package: Path, tmp_pat
     default = make_plan(read_launch_file(launch), {}, folder=tmp_path).processes[-1].parameters
     assert (default["natural_frequency"], default["damping_ratio"]) == (15.0, 1.0)  # of the parameter file
     (unit := tmp_path / "a.fmu").touch()
-    given = {"natural_frequency": "8.0", "trajectory": "hold", "rate_hz": "250.0", "clock": "lockstep", "substeps": "2"}
+    arguments = {
+        "natural_frequency": "8.0",
+        "trajectory": "hold",
+        "rate_hz": "250.0",
+        "clock": "lockstep",
+        "substeps": "2",
+    }
     plan = make_plan(
-        read_launch_file(launch), {**given, "engine": "fmu", "fmu": str(unit), "rearm": "false"}, folder=tmp_path
+        read_launch_file(launch), {**arguments, "engine": "fmu", "fmu": str(unit), "rearm": "false"}, folder=tmp_path
     )
     *_, plant, controller = plan.processes
     assert {name: plant.parameters[name] for name in ("engine", "fmu", "clock", "substeps")} == {
@@ -169,7 +181,7 @@ def test_no_placeholder_is_left_and_its_launch_file_plans(package: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("My-Arm", "at most 40 .*found 'My-Arm'$"),
         ("../arm", "at most 40 .*found '../arm'$"),
@@ -180,20 +192,20 @@ def test_no_placeholder_is_left_and_its_launch_file_plans(package: Path, tmp_pat
         ("dyn_service", "'dyn_service' .* existing module"),
     ],
 )
-def test_bad_names_are_refused(name: str, said: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=said) as caught:
+def test_bad_names_are_refused(name: str, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message) as excinfo:
         check_name(name)
-    assert caught.value.path == "name"
+    assert excinfo.value.path == "name"
 
 
 def test_nothing_is_written_over_and_no_folder_made_up(package: Path) -> None:
     law = package / NAME / "controller.py"
-    before = law.read_bytes()
+    law_source = law.read_bytes()
     with pytest.raises(InvalidArgumentError, match=r"soft_arm' already exists"):
         new_package("controller", NAME, package.parent)
     with pytest.raises(InvalidArgumentError, match=r"folder '.*/nowhere' does not exist"):
         new_package("controller", "other", package / "nowhere")
-    assert law.read_bytes() == before
+    assert law.read_bytes() == law_source
     done = dyn("new", "controller", NAME, "--folder", str(package.parent), cwd=package)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: '{package}' already exists")
@@ -208,6 +220,6 @@ def test_it_is_launched_and_reported(package: Path, tmp_path: Path) -> None:
     content = json.loads((report / "report.json").read_text("utf-8"))
     assert content["law"]["name"] == NAME
     assert content["law"]["parameters"]["natural_frequency"] == 15.0
-    assert [one["name"] for one in content["law"]["signals"]["stretch"]] == ["hinge"]
+    assert [signal["name"] for signal in content["law"]["signals"]["stretch"]] == ["hinge"]
     assert content["tracking"]["samples"] > 0
     assert f"<h3>{NAME}: stretch</h3>" in (report / "index.html").read_text("utf-8")

@@ -29,10 +29,10 @@ def new(folder: Path, kind: str, name: str) -> str:
     return done.output
 
 
-def refused(folder: Path, kind: str, name: str) -> str:
-    with pytest.raises(UsageError) as caught:
+def fault_of(folder: Path, kind: str, name: str) -> str:
+    with pytest.raises(UsageError) as excinfo:
         new(folder, kind, name)
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 def plan_of(file: Path, **arguments: str) -> LaunchPlan:
@@ -41,9 +41,9 @@ def plan_of(file: Path, **arguments: str) -> LaunchPlan:
 
 def test_a_new_node_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"run it     dyn launch {tmp_path}/smooth_arm/smooth_arm.launch.yaml" in new(tmp_path, "node", "smooth_arm")
-    written = sorted(path.name for path in (tmp_path / "smooth_arm").iterdir())
-    assert written == ["smooth_arm.launch.yaml", "smooth_arm.py"]
-    assert not any("law_name" in (tmp_path / "smooth_arm" / name).read_text("utf-8").lower() for name in written)
+    file_names = sorted(path.name for path in (tmp_path / "smooth_arm").iterdir())
+    assert file_names == ["smooth_arm.launch.yaml", "smooth_arm.py"]
+    assert not any("law_name" in (tmp_path / "smooth_arm" / name).read_text("utf-8").lower() for name in file_names)
     spec = importlib.util.spec_from_file_location("smooth_arm", tmp_path / "smooth_arm" / "smooth_arm.py")
     its = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "smooth_arm", its)
@@ -51,22 +51,22 @@ def test_a_new_node_does_what_it_says(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "run").mkdir()
     with nodes_in(tmp_path / "run") as nodes:
         node = nodes.make("/smooth_arm", its.SmoothArmParameters(share=0.25), its.SmoothArm)
-        source, sink, got = nodes.make("/source"), nodes.make("/sink"), []
+        source, sink, received = nodes.make("/source"), nodes.make("/sink"), []
         states = source.create_publisher(JointState, "joint_states", latched=True)
-        sink.create_subscription(JointState, "/smooth_arm/joint_states", got.append, queue=10)
+        sink.create_subscription(JointState, "/smooth_arm/joint_states", received.append, queue=10)
         node.change_state("configure")
         node.change_state("activate")
         nodes.until(lambda: states.subscribers == 1)
-        nodes.until(lambda: states.publish(JointState(name=["a"], position=[3.0], velocity=[0.0])) and got)
+        nodes.until(lambda: states.publish(JointState(name=["a"], position=[3.0], velocity=[0.0])) and received)
         for share in (0.25, 0.5):
             node.set_parameters({"share": share})
-            before = got[-1].velocity[0]  # several of the first messages, at rest, may still be under way
+            speed = received[-1].velocity[0]  # several of the first messages, at rest, may still be under way
             states.publish(JointState(name=["a"], position=[3.0], velocity=[8.0]))
-            nodes.until(lambda before=before: got[-1].velocity[0] > before)
+            nodes.until(lambda speed=speed: received[-1].velocity[0] > speed)
         with pytest.raises(InvalidArgumentError, match="share"):
             node.set_parameters({"share": 0.0})
-    assert [message.velocity for message in got[-2:]] == [[2.0], [5.0]]
-    assert got[-1].position == [3.0]
+    assert [message.velocity for message in received[-2:]] == [[2.0], [5.0]]
+    assert received[-1].position == [3.0]
 
 
 def test_a_new_node_s_launch_file_plans(tmp_path: Path) -> None:
@@ -79,14 +79,16 @@ def test_a_new_node_s_launch_file_plans(tmp_path: Path) -> None:
 
 def test_a_new_launch_file_plans_what_the_shipped_one_does(tmp_path: Path) -> None:
     """The launch file works in any folder: it has no path to the folder of the template."""
-    said = new(tmp_path, "launch", "my_robot")
+    output = new(tmp_path, "launch", "my_robot")
     file = tmp_path / "my_robot.launch.yaml"
-    assert f"run it     dyn launch {file} --duration 10 --report report" in said
+    assert f"run it     dyn launch {file} --duration 10 --report report" in output
     assert "dyn launch my_robot.launch.yaml robot:=" in file.read_text("utf-8")
-    for given in ({"robot": "panda"}, {"robot": "panda", "controller": "joint_impedance", "rate_hz": "250.0"}):
-        ours, shipped = plan_of(file, **given), plan_of(launch_files()["robot"], **given)
-        assert [one.parameters for one in ours.processes] == [one.parameters for one in shipped.processes]
-        assert [one.kind.name for one in ours.processes] == [one.kind.name for one in shipped.processes]
+    for arguments in ({"robot": "panda"}, {"robot": "panda", "controller": "joint_impedance", "rate_hz": "250.0"}):
+        ours, shipped = plan_of(file, **arguments), plan_of(launch_files()["robot"], **arguments)
+        assert [process.parameters for process in ours.processes] == [
+            process.parameters for process in shipped.processes
+        ]
+        assert [process.kind.name for process in ours.processes] == [process.kind.name for process in shipped.processes]
     assert plan_of(file).processes[1].parameters["robot"] == "ur5e"
 
 
@@ -94,11 +96,11 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     for kind, file in (("node", "mine/mine.py"), ("launch", "mine.launch.yaml")):
         new(tmp_path, kind, "mine")
         (tmp_path / file).write_text("kept", "utf-8")
-        assert f"{Path(file).parts[0]}' already exists" in refused(tmp_path, kind, "mine")
+        assert f"{Path(file).parts[0]}' already exists" in fault_of(tmp_path, kind, "mine")
         assert (tmp_path / file).read_text("utf-8") == "kept"
-        assert "found '../mine'" in refused(tmp_path, kind, "../mine")
+        assert "found '../mine'" in fault_of(tmp_path, kind, "../mine")
     new(tmp_path, "launch", "json")  # a launch file is not a module: names of modules are allowed
-    assert "existing module" in refused(tmp_path, "node", "json")
+    assert "existing module" in fault_of(tmp_path, "node", "json")
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ SHOWN = r"a\u001b]0;owned\u0007\u009b2J\u007f\u202eb"
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "escaped"),
     [
         (STRANGE, SHOWN),
         ("one\ttwo\nthree\u3000\u00e9 \N{DEGREE SIGN}", "one\ttwo\nthree\u3000\u00e9 \N{DEGREE SIGN}"),
@@ -28,8 +28,8 @@ SHOWN = r"a\u001b]0;owned\u0007\u009b2J\u007f\u202eb"
         ("\ud800", r"\ud800"),
     ],
 )
-def test_printable(text: str, shown: str) -> None:
-    assert printable(text) == shown
+def test_printable(text: str, escaped: str) -> None:
+    assert printable(text) == escaped
     assert json.loads(printable(json.dumps({"x": text}, ensure_ascii=False))) == {"x": text}
 
 
@@ -42,10 +42,10 @@ def test_log_lines() -> None:
 
 
 def test_what_a_launched_process_writes(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    said.write_text(STRANGE + "\n", "utf-8")
+    log_file = tmp_path / "said"
+    log_file.write_text(STRANGE + "\n", "utf-8")
     file = tmp_path / "strange.launch.yaml"
-    file.write_text(f'launch:\n  - executable: {{cmd: cat {said}, name: "x\\e[2J"}}\n', "utf-8")
+    file.write_text(f'launch:\n  - executable: {{cmd: cat {log_file}, name: "x\\e[2J"}}\n', "utf-8")
     out = io.StringIO()
     assert launch_file(file, report_dir=tmp_path / "report", console=Console(file=out, width=200)) == 0
     assert SHOWN in out.getvalue()
@@ -67,9 +67,9 @@ def test_the_names_in_a_bag(tmp_path: Path) -> None:
         schema = writer.register_schema("std_msgs/msg/Bool", "ros2msg", b"bool data")
         writer.register_channel(f"/{STRANGE}", "cdr", schema)
         writer.finish()
-    for more in ([], ["--json"]):
+    for options in ([], ["--json"]):
         done = subprocess.run(
-            [sys.executable, "-m", "dyn_service", "bag", "info", str(bag), *more],
+            [sys.executable, "-m", "dyn_service", "bag", "info", str(bag), *options],
             cwd=ROOT, capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert f"/{SHOWN}" in done.stdout

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from dyn_service.control.dry_run import dry_run
+from dyn_service.control.dry_runs import dry_run
 from dyn_service.control.law import RobotState
-from dyn_service.control.laws.joint_impedance import CartesianImpedance, turn
+from dyn_service.control.laws.cartesian_impedance import CartesianImpedance, rotation_vector
 from dyn_service.control.trajectory import MultiSine, Reference
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError
@@ -29,21 +29,21 @@ def spring(arm: Robot, *, posture: float = 0.0, ratio: float = 1.0) -> Cartesian
     return CartesianImpedance(arm, arm.link_names[-1], POINT, STIFFNESS, ratio, posture)
 
 
-def asked(law: CartesianImpedance, q, v, to) -> np.ndarray:
-    return law.update(RobotState(0.0, q, v, 0.0 * v), Reference(to, 0.0 * v, 0.0 * v), 0.002)
+def efforts_of(law: CartesianImpedance, q, v, q_ref) -> np.ndarray:
+    return law.update(RobotState(0.0, q, v, 0.0 * v), Reference(q_ref, 0.0 * v, 0.0 * v), 0.002)
 
 
 def test_the_spring_is_about_and_along_the_axes_of_the_world(arm: Robot) -> None:
     """By the poses of the link, and SciPy's rotation vectors: a turn and a shift, K of them, as efforts by J^T."""
     law, link = spring(arm), arm.link_names[-1]
-    q, to = PLACE + np.array([0.2, -0.1, 0.15, 0.3, -0.2, 0.4]), PLACE
-    tau = asked(law, q, np.zeros(6), to)
-    poses = arm.link_poses(np.stack([q, to]))
+    q, q_ref = PLACE + np.array([0.2, -0.1, 0.15, 0.3, -0.2, 0.4]), PLACE
+    tau = efforts_of(law, q, np.zeros(6), q_ref)
+    poses = arm.link_poses(np.stack([q, q_ref]))
     k = poses.links.index(link)
     R, p = poses.rotation[:, k], poses.position[:, k] + poses.rotation[:, k] @ POINT
-    off = np.concatenate([Rotation.from_matrix(R[1] @ R[0].T).as_rotvec(), p[1] - p[0]])
-    np.testing.assert_allclose(law.signals()["off"], off, atol=1e-12)
-    wrench = np.array(STIFFNESS) * off
+    error = np.concatenate([Rotation.from_matrix(R[1] @ R[0].T).as_rotvec(), p[1] - p[0]])
+    np.testing.assert_allclose(law.signals()["off"], error, atol=1e-12)
+    wrench = np.array(STIFFNESS) * error
     np.testing.assert_allclose(law.signals()["wrench"], wrench, atol=1e-9)
     J = arm.point_motion(q, np.zeros(6), link, point=POINT).jacobian
     np.testing.assert_allclose(tau, arm.gravity_forces(q) + J.T @ wrench, atol=1e-9)
@@ -60,30 +60,39 @@ def test_it_tracks_without_error(arm: Robot) -> None:
 
 def test_the_point_comes_back_critically_damped(arm: Robot) -> None:
     """Modes of Lambda and K, each as (1 + w t) exp(-w t), for a small way."""
-    law, link, off = spring(arm), arm.link_names[-1], 1e-4 * np.array([1.0, -1.0, 0.5, 0.7, -0.4, 1.0])
+    law, link, offset = spring(arm), arm.link_names[-1], 1e-4 * np.array([1.0, -1.0, 0.5, 0.7, -0.4, 1.0])
     place = MultiSine(PLACE, 0.0 * PLACE, PLACE, np.zeros((1, 6)), np.ones(1), np.zeros((1, 6)), 1.0)
-    run = dry_run(law, arm, 0.1, q=PLACE + off, motion=place, rate_hz=2000.0, plant_rate_hz=4000.0)
+    run = dry_run(law, arm, 0.1, q=PLACE + offset, motion=place, rate_hz=2000.0, plant_rate_hz=4000.0)
     inertia = arm.operational_space(PLACE, link, point=POINT).inertia
     squares, modes = np.linalg.eig(np.linalg.solve(inertia, np.diag(STIFFNESS)))
-    w, shown = np.sqrt(squares), run.signals["off"]
-    times = 0.0005 * np.arange(len(shown))
-    expected = np.array([modes @ ((1.0 + w * t) * np.exp(-w * t) * np.linalg.solve(modes, shown[0])) for t in times])
+    w, errors = np.sqrt(squares), run.signals["off"]
+    times = 0.0005 * np.arange(len(errors))
+    expected = np.array([modes @ ((1.0 + w * t) * np.exp(-w * t) * np.linalg.solve(modes, errors[0])) for t in times])
     # a command some 0.5 ms late, of modes of up to 100/s
-    np.testing.assert_allclose(shown[::40], expected[::40], atol=0.06 * np.abs(expected).max())
+    np.testing.assert_allclose(errors[::40], expected[::40], atol=0.06 * np.abs(expected).max())
 
 
 def test_the_whole_point_is_held_where_the_arm_is_not_nearly_singular(arm: Robot) -> None:
     """Six joints and six directions leave a posture nothing of its own: its spring accelerates the point nowhere but
     near singular places. Turns are much easier than shifts: with a floor for rad and m alike it did at two of five.
     """
-    law, without, link, rng = spring(arm, posture=6.0), spring(arm), arm.link_names[-1], np.random.default_rng(3)
-    held = []
+    law, law_without_posture, link, rng = (
+        spring(arm, posture=6.0),
+        spring(arm),
+        arm.link_names[-1],
+        np.random.default_rng(3),
+    )
+    at_rest = []
     for q in rng.uniform(-2.5, 2.5, (60, 6)):
-        still, to = np.zeros(6), q + 1e-3 * rng.normal(size=6)
-        J = arm.point_motion(q, still, link, point=POINT).jacobian
-        felt = J @ np.linalg.solve(arm.mass_matrix(q), asked(law, q, still, to) - asked(without, q, still, to))
-        held.append(np.abs(felt).max() < 1e-8)  # rounding through a condition of 1e5; else 1e-4 and more
-    assert np.mean(held) > 0.85
+        zero, q_ref = np.zeros(6), q + 1e-3 * rng.normal(size=6)
+        J = arm.point_motion(q, zero, link, point=POINT).jacobian
+        point_acceleration = J @ np.linalg.solve(
+            arm.mass_matrix(q), efforts_of(law, q, zero, q_ref) - efforts_of(law_without_posture, q, zero, q_ref)
+        )
+        at_rest.append(
+            np.abs(point_acceleration).max() < 1e-8
+        )  # rounding through a condition of 1e5; else 1e-4 and more
+    assert np.mean(at_rest) > 0.85
 
 
 def test_the_posture_is_held_by_what_the_point_does_not_feel() -> None:
@@ -91,13 +100,13 @@ def test_the_posture_is_held_by_what_the_point_does_not_feel() -> None:
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
     law = CartesianImpedance(robot, robot.link_names[1], (0.0, 0.0, -0.5), [0.0] * 6, 1.0, 6.0)
     q, v, home = np.array([0.5, -0.9]), np.array([0.0, 0.4]), np.array([0.2, 0.1])
-    tau = asked(law, q, v, home)
-    wanted = 36.0 * (home - q) - 12.0 * v
+    tau = efforts_of(law, q, v, home)
+    posture_acceleration = 36.0 * (home - q) - 12.0 * v
     # the mass matrix, less its part that the first joint's acceleration is
     mobility = np.linalg.inv(robot.mass_matrix(q))
-    expected = [0.0, wanted[1] - mobility[1, 0] / mobility[0, 0] * wanted[0]]
-    found = robot.forward_dynamics(q, v, tau + robot.bias_forces(q, v) - robot.gravity_forces(q))
-    np.testing.assert_allclose(found, expected, atol=1e-9)
+    expected = [0.0, posture_acceleration[1] - mobility[1, 0] / mobility[0, 0] * posture_acceleration[0]]
+    acceleration = robot.forward_dynamics(q, v, tau + robot.bias_forces(q, v) - robot.gravity_forces(q))
+    np.testing.assert_allclose(acceleration, expected, atol=1e-9)
 
 
 def test_turns_of_any_size() -> None:
@@ -105,8 +114,8 @@ def test_turns_of_any_size() -> None:
         axis = np.array([2.0, -1.0, 2.0]) / 3.0
         S = np.cross(np.eye(3), axis)
         R = np.eye(3) + np.sin(angle) * S + (1.0 - np.cos(angle)) * S @ S
-        found = turn(R)
-        aligned = found if angle < 3.1 else found * np.sign(found @ axis)  # of half a turn either axis
+        vector = rotation_vector(R)
+        aligned = vector if angle < 3.1 else vector * np.sign(vector @ axis)  # of half a turn either axis
         np.testing.assert_allclose(aligned, angle * axis, atol=2e-6)
 
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from dyn_service.control.dry_run import ClosedLoop, dry_run
+from dyn_service.control.dry_runs import ClosedLoop, dry_run
 from dyn_service.control.laws.computed_torque import GravityCompensation
 from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
@@ -37,8 +37,8 @@ def answering(robot: Robot, silent=()):
     def answer(state: PlantState) -> JointCommand | None:
         if any(begin <= state.stamp < end for begin, end in silent):
             return None
-        wanted = 0.1 * np.sin(8.0 * state.stamp) - 2.0 * np.array(state.velocity)
-        effort = robot.gravity_forces(np.array(state.position)) + wanted
+        extra_effort = 0.1 * np.sin(8.0 * state.stamp) - 2.0 * np.array(state.velocity)
+        effort = robot.gravity_forces(np.array(state.position)) + extra_effort
         arm = state.mode not in RUNNING
         return JointCommand(
             state.session, state.seq, state.epoch, state.fingerprint, 1, state.name, effort.tolist(), arm=arm
@@ -73,8 +73,8 @@ def test_five_runs_are_equal_to_the_bit(arm: Robot, tmp_path) -> None:
 def test_a_command_acts_in_the_very_step_that_follows_its_state(arm: Robot) -> None:
     plant, _ = run(arm, PlantParameters(robot="-"), 0.1)
     assert (plant.safety.mode, plant.safety.command_delay_s, plant.counters.steps) == ("active", 0.0, 100)
-    later, _ = run(arm, PlantParameters(robot="-"), 0.1, delay_steps=3)
-    assert later.safety.command_delay_s == pytest.approx(0.003)
+    delayed, _ = run(arm, PlantParameters(robot="-"), 0.1, delay_steps=3)
+    assert delayed.safety.command_delay_s == pytest.approx(0.003)
 
 
 def test_states_that_are_not_answered_are_missed_cycles(arm: Robot) -> None:
@@ -113,23 +113,25 @@ def test_times_that_there_cannot_be(arm: Robot, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("arguments", "sentence"),
     [
         ({"q": [0.0] * 3}, "q must have shape (2,), found (3,)"),
         ({"v": 1.0}, "v must have shape (2,), found ()"),
         ({"rate_hz": 2000.0}, "rate_hz must be positive and at most plant_rate_hz, 1000, found 2000"),
     ],
 )
-def test_a_dry_run_names_the_argument_that_is_wrong(arm: Robot, given: dict, sentence: str) -> None:
+def test_a_dry_run_names_the_argument_that_is_wrong(arm: Robot, arguments: dict, sentence: str) -> None:
     with pytest.raises(InvalidArgumentError, match=re.escape(sentence)):
-        dry_run(GravityCompensation(arm, 1.0), arm, 0.01, **given)
+        dry_run(GravityCompensation(arm, 1.0), arm, 0.01, **arguments)
 
 
 def test_an_observer_hears_the_efforts_of_every_state(arm: Robot) -> None:
     """In a loop that asks about each state without `due`: efforts that hold the arm up are no push."""
     parameters = CollisionStopParameters(rate_hz=500.0, trajectory="hold")
-    aside = {"joint_1": 0.5, "joint_2": 0.3}
-    plant = make_plant(arm, PlantParameters(robot="-", control_rate_hz=500.0, initial_position=aside), session=1)
+    start_position = {"joint_1": 0.5, "joint_2": 0.3}
+    plant = make_plant(
+        arm, PlantParameters(robot="-", control_rate_hz=500.0, initial_position=start_position), session=1
+    )
     control = commander(collision_stop.NODE.spec, parameters, arm, number=1, restarted=False)
     ClosedLoop(plant, control.answer, every=round(0.002 / plant.dt_s)).run(0.3)
     assert plant.safety.mode == "active"

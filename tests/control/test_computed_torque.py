@@ -106,43 +106,43 @@ def test_tracks_whatever_the_delay(robot: Robot, tracked: tuple[ReferenceTracker
 
 
 def test_compensation_is_what_makes_it_precise(robot: Robot, tracked: tuple[ReferenceTracker, Plant]) -> None:
-    with_it, _ = tracked
-    without, _ = track(robot, 1.2, compensate=False)
-    assert with_it.tracking.rms < 0.05 * without.tracking.rms
-    assert without.tracking.rms < 1e-3
+    compensated, _ = tracked
+    uncompensated, _ = track(robot, 1.2, compensate=False)
+    assert compensated.tracking.rms < 0.05 * uncompensated.tracking.rms
+    assert uncompensated.tracking.rms < 1e-3
 
 
 def test_the_state_is_foretold_under_the_mean_acceleration_of_the_reference(robot: Robot) -> None:
     """From where it was measured to the middle of the time in which the command will act."""
-    at = robot.configuration
-    make = trajectory_maker(ControllerParameters(), at, robot.limits)
-    following = ReferenceTracker(at, robot.fingerprint, make, 100.0)
+    configuration = robot.configuration
+    make = trajectory_maker(ControllerParameters(), configuration, robot.limits)
+    following = ReferenceTracker(configuration, robot.fingerprint, make, 100.0)
     state = make_plant(robot, PlantParameters(robot="-", control_rate_hz=100.0), session=1).publish()
     following.due(state)
     following.moment(state)
-    begun, v = following.trajectory, np.linspace(-0.3, 0.4, robot.nv)
-    assert begun is not None
+    motion, v = following.trajectory, np.linspace(-0.3, 0.4, robot.nv)
+    assert motion is not None
     moving = msgspec.structs.replace(state, seq=700, stamp=0.7, mode=ACTIVE, velocity=v.tolist())
     moment = following.moment(moving)
     horizon = moment.horizon_s
     assert horizon == 0.01  # half a period until a delay is known, and half a one more
-    to = begun.sample(np.array([0.7, 0.71]))
-    assert np.abs(to.a[1] - to.a[0]).max() > 0.01  # so that their mean is neither
-    mean = to.a.mean(axis=0)
+    reference = motion.sample(np.array([0.7, 0.71]))
+    assert np.abs(reference.a[1] - reference.a[0]).max() > 0.01  # so that their mean is neither
+    mean = reference.a.mean(axis=0)
     # sums of three numbers of some units: roundings
     np.testing.assert_allclose(moment.state.v, v + horizon * mean, rtol=0.0, atol=1e-14)
     np.testing.assert_allclose(
         moment.state.q, np.array(state.position) + horizon * v + horizon**2 * mean / 2.0, rtol=0.0, atol=1e-14
     )
     assert (moment.state.t, moment.state.measured.t) == (0.7 + horizon, 0.7)
-    np.testing.assert_array_equal(moment.reference.a, to.a[1])
+    np.testing.assert_array_equal(moment.reference.a, reference.a[1])
 
 
 def test_order_of_joints_in_a_command_does_not_matter(robot: Robot) -> None:
     plain, plant = track(robot, 0.5)
-    turned, other = track(robot, 0.5, order=list(range(robot.nv))[::-1])
+    reversed_order, other = track(robot, 0.5, order=list(range(robot.nv))[::-1])
     assert plant.state() == other.state() or np.array_equal(plant.q, other.q)
-    assert plain.tracking.rms == turned.tracking.rms
+    assert plain.tracking.rms == reversed_order.tracking.rms
 
 
 def test_after_an_outage_the_reference_begins_anew(robot: Robot) -> None:
@@ -171,9 +171,9 @@ def test_another_model_is_refused_by_both_fingerprints(robot: Robot) -> None:
     """The same joints, another mass: only the fingerprint tells."""
     law, plant = track(robot, 0.01)
     plant.safety.fingerprint, plant.safety.session = "f00", 2
-    with pytest.raises(FailedPreconditionError) as caught:
+    with pytest.raises(FailedPreconditionError) as excinfo:
         law.due(plant.state())
-    assert unnamed(caught.value, "f00", robot.fingerprint, "fingerprint") == []
+    assert unnamed(excinfo.value, "f00", robot.fingerprint, "fingerprint") == []
 
 
 @pytest.fixture(scope="module")
@@ -212,25 +212,28 @@ def test_tracks_joints_with_several_ways_to_move(
     # as the flat ones above: 1e-6 here for sines; turns of up to pi rad in 1 s cost up to 7e-6
     assert law.tracking.rms < 3e-5
     assert (law.tracking.squares.shape, stops(plant), refusals(plant)) == ((14,), 0, {})
-    moved = many_ways.configuration.difference(law.trajectory.q0, plant.q)
-    assert (np.abs(moved) > 1e-3).all()
+    displacement = many_ways.configuration.difference(law.trajectory.q0, plant.q)
+    assert (np.abs(displacement) > 1e-3).all()
 
 
 def test_compensation_predicts_on_the_manifold(many_ways: Robot, tracked_many: tuple[ReferenceTracker, Plant]) -> None:
-    with_it, without = tracked_many[0].tracking.rms, track(many_ways, 0.8, compensate=False)[0].tracking.rms
-    assert with_it < 0.05 * without < 0.05 * 3e-3
+    rms_compensated, rms_uncompensated = (
+        tracked_many[0].tracking.rms,
+        track(many_ways, 0.8, compensate=False)[0].tracking.rms,
+    )
+    assert rms_compensated < 0.05 * rms_uncompensated < 0.05 * 3e-3
 
 
 def test_an_error_dies_out_as_the_gains_say(many_ways: Robot) -> None:
     """Pushed off its reference, every joint comes back: e-ddot + kd e-dot + kp e = 0 to first order."""
-    still = PointToPointParameters(points=[initial(many_ways).tolist()], move_s=1.0, dwell_s=0.0)
-    parameters = ControllerParameters(trajectory="point_to_point", point_to_point=still, natural_frequency=20.0)
-    off = 0.02 * np.where(np.arange(many_ways.nv) % 2, 1.0, -1.0)
-    _, plant = track(many_ways, 0.3, parameters=parameters, push=(0.1, off))
+    hold = PointToPointParameters(points=[initial(many_ways).tolist()], move_s=1.0, dwell_s=0.0)
+    parameters = ControllerParameters(trajectory="point_to_point", point_to_point=hold, natural_frequency=20.0)
+    push = 0.02 * np.where(np.arange(many_ways.nv) % 2, 1.0, -1.0)
+    _, plant = track(many_ways, 0.3, parameters=parameters, push=(0.1, push))
     e = many_ways.configuration.difference(plant.q, initial(many_ways))
     wt = 20.0 * (0.3 - 0.1)
     # an answer comes some 5 ms after the push, at a slope of 1.5/s; terms of second order are a sixth of that here
-    np.testing.assert_allclose(e / -off, (1.0 + wt) * np.exp(-wt), atol=0.02)
+    np.testing.assert_allclose(e / -push, (1.0 + wt) * np.exp(-wt), atol=0.02)
 
 
 def test_takes_over_a_plant_that_drifts(many_ways: Robot) -> None:
@@ -247,36 +250,39 @@ def test_takes_over_a_plant_that_drifts(many_ways: Robot) -> None:
 
 
 def numbers_of(moment: Moment) -> list:
-    state, before = moment.state, moment.state.measured
+    state, measured_state = moment.state, moment.state.measured
     motion = [*moment.reference, moment.error, moment.dt, moment.horizon_s]
-    return [state.t, state.q, state.v, state.effort, before.t, before.q, before.v, *motion]
+    return [state.t, state.q, state.v, state.effort, measured_state.t, measured_state.q, measured_state.v, *motion]
 
 
 def test_joints_of_the_plant_in_another_order(many_ways: Robot) -> None:
     """The same questions, whatever order the plant has its joints in."""
-    at, parameters = many_ways.configuration, waypoints(many_ways)
-    other, in_q, in_v = at.chosen(["ball", "hoist", "root_joint", "rails", "swing"])
-    laws = [ReferenceTracker(at, "f00", trajectory_maker(parameters, at, many_ways.limits), 500.0) for _ in range(2)]
+    configuration, parameters = many_ways.configuration, waypoints(many_ways)
+    other, in_q, in_v = configuration.chosen(["ball", "hoist", "root_joint", "rails", "swing"])
+    laws = [
+        ReferenceTracker(configuration, "f00", trajectory_maker(parameters, configuration, many_ways.limits), 500.0)
+        for _ in range(2)
+    ]
     rng = np.random.default_rng(3)
-    q, v, tau = initial(many_ways), rng.normal(size=at.nv), rng.normal(size=at.nv)
+    q, v, tau = initial(many_ways), rng.normal(size=configuration.nv), rng.normal(size=configuration.nv)
     for stamp in (0.0, 0.002, 0.004):
-        q = at.integrate(q, 0.002 * v)
+        q = configuration.integrate(q, 0.002 * v)
         end = ("active", "", 0.0, 0, False, -1, 0.001, "f00")
-        state = PlantState(1, 0, stamp, at.velocity_names, q.tolist(), v.tolist(), tau.tolist(), *end)
-        turned = [q[in_q].tolist(), v[in_v].tolist(), tau[in_v].tolist()]
-        states = state, PlantState(1, 0, stamp, other.velocity_names, *turned, *end)
-        assert all(law.due(one) for law, one in zip(laws, states, strict=True))
-        plain, found = (law.moment(one) for law, one in zip(laws, states, strict=True))
-        assert all(np.array_equal(a, b) for a, b in zip(numbers_of(plain), numbers_of(found), strict=True))
+        state = PlantState(1, 0, stamp, configuration.velocity_names, q.tolist(), v.tolist(), tau.tolist(), *end)
+        permuted = [q[in_q].tolist(), v[in_v].tolist(), tau[in_v].tolist()]
+        states = state, PlantState(1, 0, stamp, other.velocity_names, *permuted, *end)
+        assert all(law.due(plant_state) for law, plant_state in zip(laws, states, strict=True))
+        plain, permuted_moment = (law.moment(plant_state) for law, plant_state in zip(laws, states, strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(numbers_of(plain), numbers_of(permuted_moment), strict=True))
         assert all(np.array_equal(a, b) for a, b in zip(laws[1].measured(states[1]), (q, v, tau), strict=True))
     mixed = (*other.velocity_names[1:], other.velocity_names[0])
     with pytest.raises(FailedPreconditionError, match=naming("ball.wy", "root_joint.vx")):
-        laws[0].due(PlantState(2, 0, 0.0, mixed, *turned, *end))
+        laws[0].due(PlantState(2, 0, 0.0, mixed, *permuted, *end))
 
 
-@pytest.mark.parametrize("given", [30.0, [30.0] * 14])
-def test_gains_are_one_number_or_one_per_velocity(many_ways: Robot, given: float | list[float]) -> None:
-    kp, kd = gains(given, 1.0, many_ways.nv)
+@pytest.mark.parametrize("natural_frequency", [30.0, [30.0] * 14])
+def test_gains_are_one_number_or_one_per_velocity(many_ways: Robot, natural_frequency: float | list[float]) -> None:
+    kp, kd = gains(natural_frequency, 1.0, many_ways.nv)
     assert (kp.tolist(), kd.tolist()) == ([900.0] * 14, [60.0] * 14)
     with pytest.raises(InvalidArgumentError, match=naming("natural_frequency", "14")):
         gains([30.0] * 16, 1.0, many_ways.nv)
@@ -292,6 +298,6 @@ def test_gains_are_one_number_or_one_per_velocity(many_ways: Robot, given: float
 )
 def test_waypoints_that_do_not_fit(many_ways: Robot, points: list[list[float]], message: str) -> None:
     parameters = ControllerParameters(trajectory="point_to_point", point_to_point=PointToPointParameters(points=points))
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as excinfo:
         trajectory_maker(parameters, many_ways.configuration, many_ways.limits)
-    assert str(caught.value) == message
+    assert str(excinfo.value) == message

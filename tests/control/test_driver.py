@@ -61,16 +61,16 @@ def under_command(robot: Scripted, cycles: int = 8, *, stale_cycles: int = 0, **
 
 def test_a_reading_holds_the_true_motion_where_it_is_known_and_else_the_measured_one() -> None:
     q, v = np.arange(6.0), np.arange(6.0, 12.0)
-    measured, true = Reading(q, v).motion, Reading(q, v, truth=Motion(v, q)).motion
-    np.testing.assert_array_equal([*measured, *true], [q, v, v, q])
+    measured_motion, true_motion = Reading(q, v).motion, Reading(q, v, truth=Motion(v, q)).motion
+    np.testing.assert_array_equal([*measured_motion, *true_motion], [q, v, v, q])
 
 
 def test_a_sound_driver_is_let_through() -> None:
     """Lists and whole numbers are numbers; what a driver writes into its own arrays later changes nothing."""
-    own = np.ones(6)
-    robot = Scripted(lambda: Reading([1] * 6, own, np.full(6, 2.0)))
+    buffer = np.ones(6)
+    robot = Scripted(lambda: Reading([1] * 6, buffer, np.full(6, 2.0)))
     plant = under_command(robot)
-    own[:] = np.nan
+    buffer[:] = np.nan
     assert (plant.safety.mode, robot.written[-1]) == ("active", False)
     assert (plant.q.tolist(), plant.v.tolist(), plant.effort.tolist()) == ([1.0] * 6, [1.0] * 6, [2.0] * 6)
 
@@ -126,9 +126,9 @@ def test_a_robot_that_is_no_longer_seen_is_stopped_by_its_brakes_under_any_polic
     ],
 )
 def test_what_is_no_reading_ends_the_loop_in_one_sentence(script, values: list[str]) -> None:
-    with pytest.raises(DriverError) as caught:
+    with pytest.raises(DriverError) as excinfo:
         under_command(Scripted(script))
-    assert unnamed(caught.value, *values) == []
+    assert unnamed(excinfo.value, *values) == []
 
 
 def test_a_driver_that_begins_with_no_numbers_is_not_begun_with(caplog: pytest.LogCaptureFixture) -> None:

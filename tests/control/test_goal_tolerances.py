@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from dyn_service.control.dry_run import ClosedLoop, dry_run
+from dyn_service.control.dry_runs import ClosedLoop, dry_run
 from dyn_service.control.joint_goals import GoalError, GoalTolerances, JointTolerance, Tolerances
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
@@ -31,7 +31,7 @@ from tests.phrases import naming, unnamed
 OWN = Tolerances(np.array([0.1, 0.2]), np.array([0.01, 0.02]), 0.5, goal_velocity=np.array([0.3, np.inf]))
 
 
-def said(name: str, **values: float) -> list[JointTolerance]:
+def tolerance_of(name: str, **values: float) -> list[JointTolerance]:
     return [JointTolerance(name, **values)]
 
 
@@ -39,26 +39,26 @@ def test_a_goals_own_tolerances_take_the_place_of_those_that_it_says(arm: Robot)
     """0 says nothing, a negative number is any: as in ROS."""
     first, second = arm.joint_names
     assert OWN.of_goal(GoalTolerances(), arm.configuration) is not OWN
-    same = OWN.of_goal(GoalTolerances(said(first), said(second), Duration()), arm.configuration)
+    same = OWN.of_goal(GoalTolerances(tolerance_of(first), tolerance_of(second), Duration()), arm.configuration)
     for name in ("path", "goal", "goal_time_s", "goal_velocity"):
         assert np.array_equal(getattr(same, name), getattr(OWN, name))
-    asked = GoalTolerances(
+    overrides = GoalTolerances(
         [JointTolerance(second, position=0.5, velocity=2.0), JointTolerance(first, position=-1.0)],
-        said(first, position=0.3, velocity=-1.0, acceleration=-1.0),
+        tolerance_of(first, position=0.3, velocity=-1.0, acceleration=-1.0),
         Duration.from_seconds(1.5),
     )
-    found = OWN.of_goal(asked, arm.configuration)
-    assert found.path.tolist() == [np.inf, 0.5]
-    assert found.path_velocity.tolist() == [np.inf, 2.0]
-    assert found.goal.tolist() == [0.3, 0.02]
-    assert found.goal_velocity.tolist() == [np.inf, np.inf]
-    assert found.goal_time_s == 1.5
+    tolerances = OWN.of_goal(overrides, arm.configuration)
+    assert tolerances.path.tolist() == [np.inf, 0.5]
+    assert tolerances.path_velocity.tolist() == [np.inf, 2.0]
+    assert tolerances.goal.tolist() == [0.3, 0.02]
+    assert tolerances.goal_velocity.tolist() == [np.inf, np.inf]
+    assert tolerances.goal_time_s == 1.5
     assert OWN.of_goal(GoalTolerances(time=Duration.from_seconds(-1.0)), arm.configuration).goal_time_s == np.inf
     assert OWN.path.tolist() == [0.1, 0.2]
 
 
 @pytest.mark.parametrize(
-    ("given", "values"),
+    ("overrides", "values"),
     [
         ([JointTolerance("x", 0.1)], ["path_tolerance", "{joints}", "'x'"]),
         ([JointTolerance("{first}", 0.1)] * 2,
@@ -70,23 +70,23 @@ def test_a_goals_own_tolerances_take_the_place_of_those_that_it_says(arm: Robot)
          ["path_tolerance", "'{first}'", "0"]),
     ],
 )  # fmt: skip
-def test_tolerances_that_are_refused(arm: Robot, given: list[JointTolerance], values: list[str]) -> None:
+def test_tolerances_that_are_refused(arm: Robot, overrides: list[JointTolerance], values: list[str]) -> None:
     texts = {"first": arm.joint_names[0], "joints": ", ".join(arm.joint_names)}
-    given = [msgspec.structs.replace(one, name=one.name.format(**texts)) for one in given]
+    overrides = [msgspec.structs.replace(entry, name=entry.name.format(**texts)) for entry in overrides]
     law = following(arm, goal(arm.joint_names, [[0.3, 0.0]], (0.5,)))
     dry_run(law, arm, 0.1)
     law.events()
-    with pytest.raises(GoalError) as caught:
-        law.offer(goal(arm.joint_names, [[0.1, 0.0]], (0.5,)), GoalTolerances(given))
-    assert unnamed(caught.value, *(value.format(**texts) for value in values)) == []
-    assert [(one.number, one.state, one.error_code) for one in law.events()] == [
+    with pytest.raises(GoalError) as excinfo:
+        law.offer(goal(arm.joint_names, [[0.1, 0.0]], (0.5,)), GoalTolerances(overrides))
+    assert unnamed(excinfo.value, *(value.format(**texts) for value in values)) == []
+    assert [(entry.number, entry.state, entry.error_code) for entry in law.events()] == [
         (0, "rejected", GoalStatus.INVALID_GOAL)
     ]
     assert law.goals[0].state == "following"
 
 
 @pytest.mark.parametrize(
-    ("over_s", "off", "rate", "words"),
+    ("over_s", "errors", "rate", "words"),
     [
         (-0.1, [0.099, -0.199], [9.0, 9.0], ""),
         (-0.1, [0.05, -0.25], [0.0, 0.0], "joint '{second}' is 0.25 off on the way, the tolerance is 0.2"),
@@ -96,42 +96,46 @@ def test_tolerances_that_are_refused(arm: Robot, given: list[JointTolerance], va
         (-0.1, [np.nan, 0.0], [0.0, 0.0], "joint '{first}' is nan off on the way, the tolerance is 0.1"),
     ],
 )
-def test_what_breaks_them_is_named(arm: Robot, over_s: float, off: list, rate: list, words: str) -> None:
+def test_what_breaks_them_is_named(arm: Robot, over_s: float, errors: list, rate: list, words: str) -> None:
     first, second = arm.joint_names
-    found = OWN.broken(np.array(off), np.array(rate), over_s, arm.joint_names)
-    assert found == words.format(first=first, second=second)
+    message = OWN.broken(np.array(errors), np.array(rate), over_s, arm.joint_names)
+    assert message == words.format(first=first, second=second)
 
 
 @pytest.mark.parametrize(
-    ("mine", "push", "state", "code", "words"),
+    ("tolerances", "push", "state", "code", "words"),
     [
         # what pushes is 40 N m for 0.1 s on the way; or 1 N m all the time, which leaves 0.003 rad
         (GoalTolerances(), "way", "aborted", GoalStatus.PATH_TOLERANCE_VIOLATED, r"off on the way, .* is 0\.05$"),
-        (GoalTolerances(path=said("all", position=-1.0)), "way", "succeeded", GoalStatus.SUCCESSFUL, "^$"),
-        (GoalTolerances(path=said("all", velocity=0.1)), "way", "aborted", GoalStatus.PATH_TOLERANCE_VIOLATED,
+        (GoalTolerances(path=tolerance_of("all", position=-1.0)), "way", "succeeded", GoalStatus.SUCCESSFUL, "^$"),
+        (GoalTolerances(path=tolerance_of("all", velocity=0.1)), "way", "aborted", GoalStatus.PATH_TOLERANCE_VIOLATED,
          r"/s off on the way, the tolerance is 0\.1/s$"),
         (GoalTolerances(), "end", "succeeded", GoalStatus.SUCCESSFUL, "^$"),
-        (GoalTolerances(goal=said("all", position=1e-4)), "end", "aborted",
+        (GoalTolerances(goal=tolerance_of("all", position=1e-4)), "end", "aborted",
          GoalStatus.GOAL_TOLERANCE_VIOLATED, r"off 0\.2\d* s after its end, the tolerance is 0\.0001$"),
-        (GoalTolerances(goal=said("all", position=1e-4), time=Duration.from_seconds(-1.0)), "end", "following",
+        (GoalTolerances(goal=tolerance_of("all", position=1e-4), time=Duration.from_seconds(-1.0)), "end", "following",
          GoalStatus.SUCCESSFUL, "^$"),
-        (GoalTolerances(goal=said("all", position=1e-4), time=Duration.from_seconds(0.4)), "end", "aborted",
+        (GoalTolerances(goal=tolerance_of("all", position=1e-4), time=Duration.from_seconds(0.4)), "end", "aborted",
          GoalStatus.GOAL_TOLERANCE_VIOLATED, r"off 0\.4\d* s after"),
     ],
 )  # fmt: skip
-def test_a_goal_ends_by_the_tolerances_that_it_says(arm: Robot, mine, push, state, code, words) -> None:
-    both = {
-        side: [msgspec.structs.replace(one, name=name) for one in getattr(mine, side) for name in arm.joint_names]
+def test_a_goal_ends_by_the_tolerances_that_it_says(arm: Robot, tolerances, push, state, code, words) -> None:
+    by_joint = {
+        side: [
+            msgspec.structs.replace(tolerance, name=name)
+            for tolerance in getattr(tolerances, side)
+            for name in arm.joint_names
+        ]
         for side in ("path", "goal")
     }
-    mine = msgspec.structs.replace(mine, **both)
+    tolerances = msgspec.structs.replace(tolerances, **by_joint)
     law = following(arm)
     dry_run(law, arm, 0.01)
 
     class Given(type(law)):
-        def reset(self, here) -> None:
-            super().reset(here)
-            self.offer(goal(arm.joint_names, [[0.2, -0.15]], (0.4,)), mine)
+        def reset(self, state_now) -> None:
+            super().reset(state_now)
+            self.offer(goal(arm.joint_names, [[0.2, -0.15]], (0.4,)), tolerances)
 
     law.__class__ = Given
     pushes = {"way": lambda t, q, v: [40.0 * (0.15 < t < 0.25), 0.0], "end": lambda t, q, v: [1.0, 0.0]}
@@ -147,12 +151,12 @@ def test_a_goal_is_reached_when_its_joints_are_slow_enough(arm: Robot) -> None:
     ends = {}
     for slow in (np.inf, 0.05):
         law = following(arm, goal(names, [[0.2, -0.15]], (0.4,)), path=np.inf, end=0.1, late_s=2.0)
-        law.tolerances = law._kept = Tolerances(np.full(2, np.inf), np.full(2, 0.1), 2.0, goal_velocity=slow)
+        law.tolerances = law._goal_tolerances = Tolerances(np.full(2, np.inf), np.full(2, 0.1), 2.0, goal_velocity=slow)
         run = dry_run(law, arm, 1.0, push=lambda t, q, v: [30.0 * (0.25 < t < 0.4), 0.0])
-        told = [one for one in law.events() if one.state == "succeeded"]
-        ends[slow] = told[-1].header.stamp.seconds()
-        here = np.abs(run.v[np.searchsorted(run.t, ends[slow] - 1e-9)])
-        assert bool(here.max() < 0.05) == (slow == 0.05)
+        successes = [event for event in law.events() if event.state == "succeeded"]
+        ends[slow] = successes[-1].header.stamp.seconds()
+        speeds = np.abs(run.v[np.searchsorted(run.t, ends[slow] - 1e-9)])
+        assert bool(speeds.max() < 0.05) == (slow == 0.05)
     assert ends[0.05] > ends[np.inf] + 0.05
 
 
@@ -170,8 +174,8 @@ def test_tolerances_and_gains_are_set_while_a_goal_is_followed(arm: Robot, param
     law = controller.law
     first = law.offer(goal(arm.joint_names, [[0.2, -0.1]], (0.4,)))
     loop.run(0.2)
-    after = msgspec.structs.replace(parameters, path_tolerance=1e-9, natural_frequency=35.0, goal_time_s=1.0)
-    controller.exchange(make_law(after, arm))
+    new_parameters = msgspec.structs.replace(parameters, path_tolerance=1e-9, natural_frequency=35.0, goal_time_s=1.0)
+    controller.exchange(make_law(new_parameters, arm))
     assert controller.law is law
     assert law.tolerances.goal_time_s == 1.0
     assert law.law.kp.tolist() == [35.0**2] * 2
@@ -208,8 +212,8 @@ def test_a_time_of_a_goal_that_is_no_number_is_refused() -> None:
 
 
 def test_which_parameters_can_be_set_is_said() -> None:
-    can = {one.name for one in described(TrajectoryFollowingParameters) if one.settable}
-    assert can == {
+    settable = {parameter.name for parameter in described(TrajectoryFollowingParameters) if parameter.settable}
+    assert settable == {
         "velocity_share", "max_acceleration", "max_jerk", "path_tolerance", "goal_tolerance",
         "stopped_velocity_tolerance", "goal_time_s", "natural_frequency", "damping_ratio", "position_gain",
     }  # fmt: skip
@@ -232,6 +236,6 @@ def test_the_service_takes_a_goal_as_rosbridge_or_a_terminal_writes_it(arm: Robo
     )
     answer = follow(law, request)
     assert answer.number == law.goals[-1].number == 1
-    assert law.goals[-1].tolerances == GoalTolerances([], said(second, position=0.003), Duration(2))
+    assert law.goals[-1].tolerances == GoalTolerances([], tolerance_of(second, position=0.003), Duration(2))
     with pytest.raises(GoalError, match=naming("path_tolerance")):
-        follow(law, msgspec.structs.replace(request, path_tolerance=said("elsewhere")))
+        follow(law, msgspec.structs.replace(request, path_tolerance=tolerance_of("elsewhere")))

@@ -45,49 +45,54 @@ def plant_state(robot: Robot, q: Any, v: Any, tau: Any, stamp: float = 1.25) -> 
     return PlantState(1, 0, stamp, names, *lists, "active", "", 0.0, 0, True, -1, 0.0, robot.fingerprint)
 
 
-def some(robot: Robot, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng, at = np.random.default_rng(seed), robot.configuration
-    q = at.integrate(at.neutral, rng.uniform(-1.0, 1.0, robot.nv))
+def random_state(robot: Robot, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng, configuration = np.random.default_rng(seed), robot.configuration
+    q = configuration.integrate(configuration.neutral, rng.uniform(-1.0, 1.0, robot.nv))
     return q, rng.uniform(-1.0, 1.0, robot.nv), rng.uniform(-1.0, 1.0, robot.nv)
 
 
-def xyz(of: Any) -> np.ndarray:
-    return np.array([of.x, of.y, of.z])
+def xyz(vector: Any) -> np.ndarray:
+    return np.array([vector.x, vector.y, vector.z])
 
 
-def rotation(of: Quaternion) -> np.ndarray:
+def rotation(quaternion: Quaternion) -> np.ndarray:
     """From x, y, z, w by the quaternion's own product, r v r*."""
-    w, u = of.w, np.array([[0, -of.z, of.y], [of.z, 0, -of.x], [-of.y, of.x, 0]])
+    w, u = (
+        quaternion.w,
+        np.array(
+            [[0, -quaternion.z, quaternion.y], [quaternion.z, 0, -quaternion.x], [-quaternion.y, quaternion.x, 0]]
+        ),
+    )
     return np.eye(3) + 2.0 * w * u + 2.0 * u @ u
 
 
-def said(robot: Robot, *state: Any) -> JointMessages:
+def messages_of(robot: Robot, *state: Any) -> JointMessages:
     return JointStates.of(robot).of_state(plant_state(robot, *state))
 
 
 def test_each_joint_stands_in_one_message_and_each_list_has_its_entry(mixed: Robot) -> None:
-    q, v, tau = some(mixed, 1)
-    joints, several, odometry = said(mixed, q, v, tau)
-    assert several is not None
+    q, v, tau = random_state(mixed, 1)
+    joints, multi_dof, odometry = messages_of(mixed, q, v, tau)
+    assert multi_dof is not None
     assert odometry is not None
     assert joints.name == ["turn", "close"]
-    assert several.joint_names == ["free", "ball", "slide"]
-    assert {len(x) for x in (several.transforms, several.twist, several.wrench)} == {3}
+    assert multi_dof.joint_names == ["free", "ball", "slide"]
+    assert {len(x) for x in (multi_dof.transforms, multi_dof.twist, multi_dof.wrench)} == {3}
     k = list(mixed.configuration.velocity_names).index("turn")
     turn, rate, effort = q[list(mixed.configuration.position_names).index("turn")], v[k], tau[k]
     assert joints.position == [turn, turn * -0.5 + 0.25]
     assert joints.velocity == [rate, rate * -0.5]
     assert joints.effort == [effort, 0.0]  # its leader's moves both
-    assert {each.header.stamp for each in (joints, several, odometry)} == {Time(1, 250_000_000)}
-    for message in (joints, several, odometry):
+    assert {message.header.stamp for message in (joints, multi_dof, odometry)} == {Time(1, 250_000_000)}
+    for message in (joints, multi_dof, odometry):
         assert decode(type(message), encode(message)) == message
 
 
 def test_odometry_is_the_links_pose_and_its_twist_their_derivative(mixed: Robot) -> None:
     """Central differences of our link poses: they err by h^2 times third derivatives, some 1e-9, and 1e-16 / h."""
-    q, v, tau = some(mixed, 2)
-    at, h = mixed.configuration, 1e-5
-    odometry = said(mixed, q, v, tau).odometry
+    q, v, tau = random_state(mixed, 2)
+    configuration, h = mixed.configuration, 1e-5
+    odometry = messages_of(mixed, q, v, tau).odometry
     assert odometry is not None
     assert (odometry.header.frame_id, odometry.child_frame_id) == ("pad", "hull")
     pad, hull = (mixed.link_names.index(name) for name in ("pad", "hull"))
@@ -99,7 +104,7 @@ def test_odometry_is_the_links_pose_and_its_twist_their_derivative(mixed: Robot)
     R, p = pose(q)
     np.testing.assert_allclose(rotation(odometry.pose.pose.orientation), R, atol=1e-14)
     np.testing.assert_allclose(xyz(odometry.pose.pose.position), p, atol=1e-14)
-    (R_after, p_after), (R_before, p_before) = (pose(at.integrate(q, v, sign * h)) for sign in (1.0, -1.0))
+    (R_after, p_after), (R_before, p_before) = (pose(configuration.integrate(q, v, sign * h)) for sign in (1.0, -1.0))
     spin = R.T @ (R_after - R_before) / (2 * h)
     np.testing.assert_allclose(xyz(odometry.twist.twist.linear), R.T @ (p_after - p_before) / (2 * h), atol=1e-9)
     np.testing.assert_allclose(xyz(odometry.twist.twist.angular), [spin[2, 1], spin[0, 2], spin[1, 0]], atol=1e-9)
@@ -108,45 +113,45 @@ def test_odometry_is_the_links_pose_and_its_twist_their_derivative(mixed: Robot)
 @pytest.mark.parametrize("joint", ["free", "ball", "slide"])
 def test_transform_and_twist_of_each_joint(mixed: Robot, joint: str) -> None:
     """The transform is the joint's own, from where the child is at rest; its derivative is the twist, as above."""
-    q, v, tau = some(mixed, 3)
-    at, h = mixed.configuration, 1e-5
-    about = next(one for one in mixed.description.joints if one.name == joint)
-    p, c = (mixed.link_names.index(link) for link in (about.parent, about.child))
+    q, v, tau = random_state(mixed, 3)
+    configuration, h = mixed.configuration, 1e-5
+    described = next(candidate for candidate in mixed.description.joints if candidate.name == joint)
+    p, c = (mixed.link_names.index(link) for link in (described.parent, described.child))
 
     def pose(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        def within(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def relative_pose(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             poses = mixed.link_poses(q)
             back = poses.rotation[p].T
             return back @ poses.rotation[c], back @ (poses.position[c] - poses.position[p])
 
-        (R_0, p_0), (R, x) = within(at.neutral), within(q)
+        (R_0, p_0), (R, x) = relative_pose(configuration.neutral), relative_pose(q)
         return R_0.T @ R, R_0.T @ (x - p_0)
 
-    several = said(mixed, q, v, tau).several
-    assert several is not None
-    k = several.joint_names.index(joint)
+    multi_dof = messages_of(mixed, q, v, tau).multi_dof
+    assert multi_dof is not None
+    k = multi_dof.joint_names.index(joint)
     R, x = pose(q)
-    np.testing.assert_allclose(rotation(several.transforms[k].rotation), R, atol=1e-14)
-    np.testing.assert_allclose(xyz(several.transforms[k].translation), x, atol=1e-14)
-    (R_after, x_after), (R_before, x_before) = (pose(at.integrate(q, v, sign * h)) for sign in (1.0, -1.0))
+    np.testing.assert_allclose(rotation(multi_dof.transforms[k].rotation), R, atol=1e-14)
+    np.testing.assert_allclose(xyz(multi_dof.transforms[k].translation), x, atol=1e-14)
+    (R_after, x_after), (R_before, x_before) = (pose(configuration.integrate(q, v, sign * h)) for sign in (1.0, -1.0))
     spin = R.T @ (R_after - R_before) / (2 * h)
-    np.testing.assert_allclose(xyz(several.twist[k].linear), R.T @ (x_after - x_before) / (2 * h), atol=1e-9)
-    np.testing.assert_allclose(xyz(several.twist[k].angular), [spin[2, 1], spin[0, 2], spin[1, 0]], atol=1e-9)
+    np.testing.assert_allclose(xyz(multi_dof.twist[k].linear), R.T @ (x_after - x_before) / (2 * h), atol=1e-9)
+    np.testing.assert_allclose(xyz(multi_dof.twist[k].angular), [spin[2, 1], spin[0, 2], spin[1, 0]], atol=1e-9)
 
 
 def test_power_is_that_of_the_robot(mixed: Robot) -> None:
     """Effort times velocity, wrench times twist, each joint once."""
-    q, v, tau = some(mixed, 4)
-    joints, several, _ = said(mixed, q, v, tau)
-    assert several is not None
+    q, v, tau = random_state(mixed, 4)
+    joints, multi_dof, _ = messages_of(mixed, q, v, tau)
+    assert multi_dof is not None
     power = float(np.dot(joints.effort, joints.velocity))
-    for twist, wrench in zip(several.twist, several.wrench, strict=True):
+    for twist, wrench in zip(multi_dof.twist, multi_dof.wrench, strict=True):
         power += xyz(wrench.force) @ xyz(twist.linear) + xyz(wrench.torque) @ xyz(twist.angular)
     assert power == pytest.approx(float(tau @ v), abs=1e-14)  # a sum of ten products below 1
 
 
 @pytest.mark.parametrize(
-    ("name", "root", "joints", "several", "odometry"),
+    ("name", "root", "joints", "multi_dof", "odometry"),
     [
         ("panda", "fixed", 9, [], None),  # the second finger follows the first
         ("solo12", "floating", 12, ["root_joint"], ("world", "base_link")),
@@ -154,39 +159,41 @@ def test_power_is_that_of_the_robot(mixed: Robot) -> None:
     ],
 )
 def test_robots_that_come_along(
-    name: str, root: str, joints: int | None, several: list[str], odometry: tuple[str, str] | None
+    name: str, root: str, joints: int | None, multi_dof: list[str], odometry: tuple[str, str] | None
 ) -> None:
     robot = Robot.from_file(find_robot(name), root=root)
-    q, v, tau = some(robot, 5)
-    found = said(robot, q, v, tau)
-    assert len({len(x) for x in (found.joints.name, found.joints.position, found.joints.velocity)}) == 1
-    assert joints in (None, len(found.joints.name))
-    assert (found.several.joint_names if found.several else []) == several
-    frames = None if found.odometry is None else (found.odometry.header.frame_id, found.odometry.child_frame_id)
+    q, v, tau = random_state(robot, 5)
+    messages = messages_of(robot, q, v, tau)
+    assert len({len(x) for x in (messages.joints.name, messages.joints.position, messages.joints.velocity)}) == 1
+    assert joints in (None, len(messages.joints.name))
+    assert (messages.multi_dof.joint_names if messages.multi_dof else []) == multi_dof
+    frames = (
+        None if messages.odometry is None else (messages.odometry.header.frame_id, messages.odometry.child_frame_id)
+    )
     if odometry is None:
         assert frames is None
     else:
         assert frames == (odometry[0], robot.link_names[0])
-        assert found.several is not None
-        assert found.several.header.frame_id == "world"
+        assert messages.multi_dof is not None
+        assert messages.multi_dof.header.frame_id == "world"
 
 
 def test_what_was_made_is_heard(mixed: Robot) -> None:
-    q, v, tau = some(mixed, 6)
-    joints, several, _ = said(mixed, q, v, tau)
-    assert several is not None
-    heard = ReceivedJointStates(mixed.configuration)
-    assert heard.take(joints) == ["turn"]  # who follows it is not asked
-    assert heard.take(several) == ["free", "ball", "slide"]
-    np.testing.assert_allclose(mixed.configuration.difference(q, heard.q), 0.0, atol=1e-14)
-    np.testing.assert_allclose(heard.v, v, atol=1e-15)
-    np.testing.assert_allclose(heard.tau, tau, atol=1e-15)
-    assert heard.take(JointState(name=["turn"], position=[0.5])) == ["turn"]
+    q, v, tau = random_state(mixed, 6)
+    joints, multi_dof, _ = messages_of(mixed, q, v, tau)
+    assert multi_dof is not None
+    received = ReceivedJointStates(mixed.configuration)
+    assert received.take(joints) == ["turn"]  # who follows it is not asked
+    assert received.take(multi_dof) == ["free", "ball", "slide"]
+    np.testing.assert_allclose(mixed.configuration.difference(q, received.q), 0.0, atol=1e-14)
+    np.testing.assert_allclose(received.v, v, atol=1e-15)
+    np.testing.assert_allclose(received.tau, tau, atol=1e-15)
+    assert received.take(JointState(name=["turn"], position=[0.5])) == ["turn"]
     k = list(mixed.configuration.velocity_names).index("turn")
-    assert (heard.v[k], heard.tau[k]) == (0.0, 0.0)  # nobody said them
-    assert heard.take(JointState(name=["turn"])) == []
-    assert heard.take(MultiDOFJointState(joint_names=["ball"])) == []
-    assert heard.take(JointState(name=["stranger", "ball"], position=[1.0, 2.0])) == []
+    assert (received.v[k], received.tau[k]) == (0.0, 0.0)  # nobody said them
+    assert received.take(JointState(name=["turn"])) == []
+    assert received.take(MultiDOFJointState(joint_names=["ball"])) == []
+    assert received.take(JointState(name=["stranger", "ball"], position=[1.0, 2.0])) == []
 
 
 TURNED = Transform(Vector3(), Quaternion(0.0, 0.0, 0.0, 2.0))
@@ -205,10 +212,10 @@ AWAY = Transform(Vector3(x=float("inf")))
     ],
 )  # fmt: skip
 def test_what_is_no_joint_state_is_refused_whole(mixed: Robot, message: Any, sentence: str) -> None:
-    heard = ReceivedJointStates(mixed.configuration)
-    before = heard.q.copy()
+    received = ReceivedJointStates(mixed.configuration)
+    q_before = received.q.copy()
     with pytest.raises(InvalidArgumentError, match=sentence):
-        heard.take(message)
+        received.take(message)
     with pytest.raises(InvalidArgumentError, match=sentence):  # as a bag's own schema has it
-        heard.take(SimpleNamespace(**{name: getattr(message, name) for name in message.__struct_fields__}))
-    np.testing.assert_array_equal(heard.q, before)
+        received.take(SimpleNamespace(**{name: getattr(message, name) for name in message.__struct_fields__}))
+    np.testing.assert_array_equal(received.q, q_before)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dyn_service.control.controller import ReferenceTracker, Tracking, hold_maker
-from dyn_service.control.dry_run import dry_run
+from dyn_service.control.dry_runs import dry_run
 from dyn_service.control.law import Law, LawError, RobotState, checked_command, reset_law
 from dyn_service.control.laws.computed_torque import ComputedTorque, gains
 from dyn_service.control.trajectory import MultiSine, Reference
@@ -36,13 +36,13 @@ class Scripted(Law):
     name = "scripted"
 
     def __init__(self, answer=None) -> None:
-        self.answer, self.resets, self.asked = answer, [], []
+        self.answer, self.resets, self.calls = answer, [], []
 
     def reset(self, state: RobotState) -> None:
         self.resets.append(state)
 
     def update(self, state: RobotState, reference: Reference, dt: float):
-        self.asked.append((state, reference, dt))
+        self.calls.append((state, reference, dt))
         return self.answer(state) if callable(self.answer) else self.answer
 
 
@@ -62,9 +62,9 @@ def divided(state: RobotState):
     ],
 )
 def test_what_is_no_command_is_refused_by_name(answer, values: list[str]) -> None:
-    with pytest.raises(LawError) as caught:
+    with pytest.raises(LawError) as excinfo:
         checked_command(Scripted(answer), STATE, REFERENCE, 0.002, NAMES)
-    assert unnamed(caught.value, *values) == []
+    assert unnamed(excinfo.value, *values) == []
 
 
 def test_a_law_that_fails_is_named_with_the_line() -> None:
@@ -127,9 +127,12 @@ def state_of(robot: Robot, k: int, mode: str = "active", **changes) -> PlantStat
 def test_a_law_is_reset_where_the_plant_was_not_under_command_and_told_how_long_ago_it_was_asked(
     pendulum: Robot,
 ) -> None:
-    at = pendulum.configuration
-    following, law = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 500.0), Scripted([0.0])
-    asked = (
+    configuration = pendulum.configuration
+    following, law = (
+        ReferenceTracker(configuration, pendulum.fingerprint, hold_maker(configuration), 500.0),
+        Scripted([0.0]),
+    )
+    schedule = (
         (0, "braked"),
         (2, "arming"),
         (4, "active"),
@@ -138,25 +141,25 @@ def test_a_law_is_reset_where_the_plant_was_not_under_command_and_told_how_long_
         (14, "stopped"),
         (16, "active"),
     )
-    for k, mode in asked:
+    for k, mode in schedule:
         state = state_of(pendulum, k, mode)
         assert following.due(state)
         following.answer(law, following.moment(state))
     assert [state.t for state in law.resets] == pytest.approx([0.0, 0.002, 0.014])
-    assert [dt for *_, dt in law.asked] == pytest.approx([0.002, 0.002, 0.002, 0.002, 0.006, 0.002, 0.002])
+    assert [dt for *_, dt in law.calls] == pytest.approx([0.002, 0.002, 0.002, 0.002, 0.006, 0.002, 0.002])
     assert following.skipped == 2
 
 
 def test_an_update_that_is_lost_is_made_up_for(pendulum: Robot) -> None:
     """Its time is in the next dt, and a reset that was lost comes again."""
-    at, away = pendulum.configuration, {4, 0}
-    following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 500.0)
+    configuration, lost_steps = pendulum.configuration, {4, 0}
+    following = ReferenceTracker(configuration, pendulum.fingerprint, hold_maker(configuration), 500.0)
     law = Scripted(lambda state: [0.0])
     for k in (0, 2, 4, 6):
         state = state_of(pendulum, k)
         assert following.due(state)
         moment = following.moment(state)
-        if k in away:
+        if k in lost_steps:
             law.answer = lambda state: (_ for _ in ()).throw(UnavailableError("away"))
             with pytest.raises(UnavailableError):
                 following.answer(law, moment)
@@ -164,36 +167,39 @@ def test_an_update_that_is_lost_is_made_up_for(pendulum: Robot) -> None:
         else:
             following.answer(law, moment)
     assert len(law.resets) == 2
-    assert [dt for *_, dt in law.asked] == pytest.approx([0.002, 0.002, 0.002, 0.004])
+    assert [dt for *_, dt in law.calls] == pytest.approx([0.002, 0.002, 0.002, 0.004])
 
 
 class Moving(Scripted):
     """One that has a motion of its own from the second update on."""
 
-    own = None
+    own_motion = None
 
     def motion(self):
-        return (self.own, 0.5) if self.own is not None and len(self.asked) > 1 else None
+        return (self.own_motion, 0.5) if self.own_motion is not None and len(self.calls) > 1 else None
 
 
 def test_a_motion_of_the_laws_own_is_followed_from_when_it_began(pendulum: Robot) -> None:
-    at = pendulum.configuration
-    following, law = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 500.0), Moving([0.0])
-    law.own = MultiSine(*([np.zeros(1)] * 3), np.ones((1, 1)), np.ones(1), np.zeros((1, 1)), 0.1)
+    configuration = pendulum.configuration
+    following, law = (
+        ReferenceTracker(configuration, pendulum.fingerprint, hold_maker(configuration), 500.0),
+        Moving([0.0]),
+    )
+    law.own_motion = MultiSine(*([np.zeros(1)] * 3), np.ones((1, 1)), np.ones(1), np.zeros((1, 1)), 0.1)
     for k in range(0, 800, 2):
         state = state_of(pendulum, k)
         assert following.due(state)
         moment = following.moment(state)
         following.answer(law, moment)
-    assert (following.trajectory is law.own, following.begin_s) == (True, 0.5)
+    assert (following.trajectory is law.own_motion, following.begin_s) == (True, 0.5)
     # the last state is of 0.798 s, and the horizon twice 1 ms: the plant's delay, and half a period
-    np.testing.assert_allclose(moment.reference.q, law.own.sample(0.3).q, atol=1e-12)
-    np.testing.assert_allclose(moment.error, law.own.sample(0.298).q - 0.1, atol=1e-12)
+    np.testing.assert_allclose(moment.reference.q, law.own_motion.sample(0.3).q, atol=1e-12)
+    np.testing.assert_allclose(moment.error, law.own_motion.sample(0.298).q - 0.1, atol=1e-12)
 
 
 def test_the_delay_is_the_median_of_the_last_and_none_of_another_run_of_the_plant(pendulum: Robot) -> None:
-    at = pendulum.configuration
-    following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 1000.0)
+    configuration = pendulum.configuration
+    following = ReferenceTracker(configuration, pendulum.fingerprint, hold_maker(configuration), 1000.0)
 
     def horizon(k: int, **changes) -> float:
         state = state_of(pendulum, k, **changes)
@@ -203,25 +209,25 @@ def test_the_delay_is_the_median_of_the_last_and_none_of_another_run_of_the_plan
     for k in range(60):  # the first state is the one of the taking over: a command before it is not this controller's
         assert horizon(k, command_delay=0.5 if k == 0 else 0.001) == pytest.approx(0.001 if k == 0 else 0.0015)
     # of 31, 16 are the larger half
-    found = [horizon(k, command_delay=0.003) for k in range(60, 80)]
-    assert found == pytest.approx([0.0015] * 15 + [0.0035] * 5)
-    again = msgspec.structs.replace(state_of(pendulum, 0), session=2)
-    assert following.due(again)
-    assert following.moment(again).horizon_s == pytest.approx(0.001)  # half a period for one that is not known
+    horizons = [horizon(k, command_delay=0.003) for k in range(60, 80)]
+    assert horizons == pytest.approx([0.0015] * 15 + [0.0035] * 5)
+    restarted = msgspec.structs.replace(state_of(pendulum, 0), session=2)
+    assert following.due(restarted)
+    assert following.moment(restarted).horizon_s == pytest.approx(0.001)  # half a period for one that is not known
     assert (following.restarts, following.skipped) == (1, 0)
 
 
 @pytest.mark.parametrize("compensate", [False, True])
 def test_the_measured_state_is_beside_the_foretold_one(pendulum: Robot, compensate: bool) -> None:
-    at = pendulum.configuration
-    following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), 500.0, compensate)
+    configuration = pendulum.configuration
+    following = ReferenceTracker(configuration, pendulum.fingerprint, hold_maker(configuration), 500.0, compensate)
     state = state_of(pendulum, 0)
     assert following.due(state)
-    found = following.moment(state).state
-    assert (found.measured.t, found.measured.q, found.measured.v, found.effort) == (0.0, 0.1, 0.2, 0.3)
+    law_state = following.moment(state).state
+    assert (law_state.measured.t, law_state.measured.q, law_state.measured.v, law_state.effort) == (0.0, 0.1, 0.2, 0.3)
     # half a period for a delay that is not known yet, and half of the one for which the command acts
-    assert found.t == pytest.approx(0.002 if compensate else 0.0)
-    assert (found.q[0] > 0.1, found is not found.measured) == (compensate, compensate)
+    assert law_state.t == pytest.approx(0.002 if compensate else 0.0)
+    assert (law_state.q[0] > 0.1, law_state is not law_state.measured) == (compensate, compensate)
 
 
 def test_a_dry_run_tracks_as_the_loop_does(pendulum: Robot) -> None:
@@ -249,7 +255,7 @@ def test_a_dry_run_gives_the_law_and_the_push_the_state_of_the_plant(pendulum: R
     np.testing.assert_array_equal(pushes, np.column_stack([run.t, run.q, run.v]))
     assert pushes[0] == (0.0, 0.3, -0.5)
     # No effort acts before the first state; from the next step on, the efforts of the first update do.
-    assert [state.measured.effort.tolist() for state, *_ in law.asked[:3]] == [[0.0], [0.0], [0.2]]
+    assert [state.measured.effort.tolist() for state, *_ in law.calls[:3]] == [[0.0], [0.0], [0.2]]
 
 
 def test_what_tracking_sums_up() -> None:
@@ -262,7 +268,7 @@ def test_what_tracking_sums_up() -> None:
 
 class Showing(Scripted):
     def signals(self):
-        return {"residual": np.array([1.0, -2.0]) * len(self.asked), "share": 0.5}
+        return {"residual": np.array([1.0, -2.0]) * len(self.calls), "share": 0.5}
 
 
 class Sent:
@@ -276,15 +282,15 @@ class Sent:
 
 
 def test_signals_of_a_law_are_recorded_and_shown() -> None:
-    sent, law = Sent(), Showing([0.0, 0.0])
-    signals = LawSignals(NAMES, sent)
+    telemetry, law = Sent(), Showing([0.0, 0.0])
+    signals = LawSignals(NAMES, telemetry)
     for k in range(3):
         checked_command(law, STATE, REFERENCE, 0.002, NAMES)
         signals.take(0.002 * k, law)
     signals.flush()
     assert signals.latest() == {"law.residual": 6.0, "law.share": 0.5}
-    sent.store.take(Facts("arm", 1, {"law": "showing", "law_parameters": {"gain": 2.0}}))
-    section = law_section(sent.store.nodes["arm"], sent.store)
+    telemetry.store.take(Facts("arm", 1, {"law": "showing", "law_parameters": {"gain": 2.0}}))
+    section = law_section(telemetry.store.nodes["arm"], telemetry.store)
     assert section.content["name"] == "showing"
     assert section.content["parameters"] == {"gain": 2.0}
     shoulder, elbow = section.content["signals"]["residual"]
@@ -292,7 +298,10 @@ def test_signals_of_a_law_are_recorded_and_shown() -> None:
     assert elbow["rms"] == pytest.approx(2.0 * np.sqrt(14.0 / 3.0))
     assert section.content["signals"]["share"] == [{"name": "share", "rms": 0.5, "max": 0.5}]
     assert [card.title for card in section.charts["showing: residual"]] == ["shoulder", "elbow"]
-    assert law_section(TelemetryStore().nodes.setdefault("x", type(sent.store.nodes["arm"])()), sent.store) is None
+    assert (
+        law_section(TelemetryStore().nodes.setdefault("x", type(telemetry.store.nodes["arm"])()), telemetry.store)
+        is None
+    )
 
 
 def test_two_controllers_share_the_panels_of_all_controllers() -> None:
@@ -303,7 +312,7 @@ def test_two_controllers_share_the_panels_of_all_controllers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("period_s", "rate_hz", "said"),
+    ("period_s", "rate_hz", "words"),
     [
         (0.001, 500.0, ""),
         (0.002, 500.0, ""),
@@ -313,11 +322,11 @@ def test_two_controllers_share_the_panels_of_all_controllers() -> None:
     ],
 )
 def test_states_that_do_not_come_at_the_laws_rate_are_said_once(
-    pendulum: Robot, period_s: float, rate_hz: float, said: str
+    pendulum: Robot, period_s: float, rate_hz: float, words: str
 ) -> None:
     """A law for 500 Hz at 200 Hz is warned of. Lost and repeated states cause no warning."""
-    at = pendulum.configuration
-    following = ReferenceTracker(at, pendulum.fingerprint, hold_maker(at), rate_hz)
+    configuration = pendulum.configuration
+    following = ReferenceTracker(configuration, pendulum.fingerprint, hold_maker(configuration), rate_hz)
     stamps = [10.0, *(k * period_s for k in range(200) if k % 3), *([0.999] * 3)]  # first one of an earlier run
     first = PlantState(
         session=7, seq=0, stamp=0.0, name=("hinge",), position=[0.0], velocity=[0.0], effort=[0.0], mode="active",
@@ -325,8 +334,8 @@ def test_states_that_do_not_come_at_the_laws_rate_are_said_once(
     )  # fmt: skip
     states = [msgspec.structs.replace(first, stamp=stamp) for stamp in stamps]
     doubts = [doubt for state in states if (doubt := following.rate_warning(state))]
-    assert len(doubts) == bool(said)
-    assert all(said in doubt and f"rate_hz, {rate_hz:g}" in doubt for doubt in doubts)
+    assert len(doubts) == bool(words)
+    assert all(words in doubt and f"rate_hz, {rate_hz:g}" in doubt for doubt in doubts)
     assert all(doubt.endswith("or the machine is busy") == (period_s * rate_hz > 1.0) for doubt in doubts)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import Payload
-from dyn_service.control.dry_run import dry_run
+from dyn_service.control.dry_runs import dry_run
 from dyn_service.control.law import Law, RobotState, modal_damping, per_joint
 from dyn_service.control.laws.admittance import Admittance
 from dyn_service.control.laws.collision_stop import CollisionError, CollisionStop, thresholds
@@ -48,8 +48,8 @@ def test_gravity_compensation_floats_and_slows_down_as_it_says(arm: Robot) -> No
     # the state is predicted for 2 ms as if nothing accelerated, and the arm does, at some 10 rad/s^2
     np.testing.assert_allclose(energy[::50], energy[0] * np.exp(-2.0 * c * run.t[::50]), rtol=1.5e-2)
     assert np.abs(run.q[-1] - run.q[0]).max() > 0.3
-    still = dry_run(GravityCompensation(arm, 0.0), arm, 0.2, q=[0.9, -1.3])
-    assert np.abs(still.q - still.q[0]).max() < 1e-9  # rounding, integrated twice
+    resting_run = dry_run(GravityCompensation(arm, 0.0), arm, 0.2, q=[0.9, -1.3])
+    assert np.abs(resting_run.q - resting_run.q[0]).max() < 1e-9  # rounding, integrated twice
 
 
 def test_modes_have_the_damping_ratio_they_should(arm: Robot) -> None:
@@ -73,13 +73,13 @@ def test_joint_impedance_is_the_spring_that_was_asked_for(arm: Robot) -> None:
 
 def test_joint_impedance_comes_back_critically_damped(arm: Robot) -> None:
     """Let go off its place by little, each mode goes as (1 + w t) exp(-w t)."""
-    stiffness, there = np.array([30.0, 12.0]), np.array([0.9, -0.4])
-    off = np.array([1e-4, -1e-4])
-    place = MultiSine(there, 0.0 * there, there, np.zeros((1, 2)), np.ones(1), np.zeros((1, 2)), 1.0)
-    run = dry_run(JointImpedance(arm, stiffness, 1.0), arm, 0.5, q=there + off, motion=place)
-    squares, modes = np.linalg.eig(np.linalg.solve(arm.mass_matrix(there), np.diag(stiffness)))
+    stiffness, q_rest = np.array([30.0, 12.0]), np.array([0.9, -0.4])
+    offset = np.array([1e-4, -1e-4])
+    place = MultiSine(q_rest, 0.0 * q_rest, q_rest, np.zeros((1, 2)), np.ones(1), np.zeros((1, 2)), 1.0)
+    run = dry_run(JointImpedance(arm, stiffness, 1.0), arm, 0.5, q=q_rest + offset, motion=place)
+    squares, modes = np.linalg.eig(np.linalg.solve(arm.mass_matrix(q_rest), np.diag(stiffness)))
     w = np.sqrt(squares)
-    expected = [modes @ ((1.0 + w * t) * np.exp(-w * t) * np.linalg.solve(modes, off)) for t in run.t[::100]]
+    expected = [modes @ ((1.0 + w * t) * np.exp(-w * t) * np.linalg.solve(modes, offset)) for t in run.t[::100]]
     # predicted as if at the reference's acceleration, it is some ms late: of the faster mode's 30/s a percent
     np.testing.assert_allclose(-run.error[::100], expected, atol=1.5e-2 * 1e-4)
 
@@ -92,17 +92,17 @@ def test_joint_impedance_tracks_without_error(arm: Robot, sine: MultiSine) -> No
 
 
 @pytest.mark.parametrize(
-    ("given", "values"),
+    ("stiffness", "values"),
     [
         ([1.0, 2.0, 3.0], ["stiffness", "2", "3"]),
         ([1.0, -2.0], ["stiffness", "2", "-2"]),
         (float("nan"), ["stiffness", "2", "nan"]),
     ],
 )
-def test_numbers_of_a_law_that_are_none(given, values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        per_joint("stiffness", given, 2)
-    assert unnamed(caught.value, *values) == []
+def test_numbers_of_a_law_that_are_none(stiffness, values: list[str]) -> None:
+    with pytest.raises(InvalidArgumentError) as excinfo:
+        per_joint("stiffness", stiffness, 2)
+    assert unnamed(excinfo.value, *values) == []
 
 
 PUSH = np.array([0.8, -0.5])
@@ -179,8 +179,8 @@ def test_the_observer_is_stable_whatever_its_gain_and_begins_in_motion(arm: Robo
     assert np.abs(free.signals["residual"]).max() < 0.01  # 1e-4 of K p, which it would begin with
 
 
-def watched(arm: Robot, after: Law | None, gain: float = 25.0) -> CollisionStop:
-    return CollisionStop(tracking(arm), MomentumObserver(arm, gain), np.array([0.4, 0.3]), after)
+def watched(arm: Robot, reaction: Law | None, gain: float = 25.0) -> CollisionStop:
+    return CollisionStop(tracking(arm), MomentumObserver(arm, gain), np.array([0.4, 0.3]), reaction)
 
 
 def test_tracking_by_itself_is_no_collision(arm: Robot, sine: MultiSine) -> None:
@@ -192,17 +192,17 @@ def test_tracking_by_itself_is_no_collision(arm: Robot, sine: MultiSine) -> None
 @pytest.mark.parametrize("way", [1.0, -1.0])
 def test_a_collision_is_noticed_when_it_should_be_and_said(arm: Robot, sine: MultiSine, way: float) -> None:
     push = lambda t, q, v: way * PUSH if t >= 0.4 else 0.0 * PUSH
-    with pytest.raises(CollisionError) as caught:
+    with pytest.raises(CollisionError) as excinfo:
         dry_run(watched(arm, None), arm, 0.8, q=[0.0, 0.0], motion=sine, push=push)
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"collision at ([0-9.]+) s: joint '(\w+)': external torque (-?[0-9.]+), the threshold is (0.[34])",
-        str(caught.value),
+        str(excinfo.value),
     )
-    assert found is not None, str(caught.value)
+    assert match is not None, str(excinfo.value)
     # the first joint's half of 0.8 N m is passed after ln 2 / 25 s, the second's three fifths of 0.5 after ln 2.5 / 25
-    assert found[2] == arm.joint_names[0]
-    assert float(found[3]) * way > 0.4
-    assert float(found[1]) == pytest.approx(0.4 + np.log(2.0) / 25.0, abs=0.0035)  # a period, and the filter's 2 %
+    assert match[2] == arm.joint_names[0]
+    assert float(match[3]) * way > 0.4
+    assert float(match[1]) == pytest.approx(0.4 + np.log(2.0) / 25.0, abs=0.0035)  # a period, and the filter's 2 %
 
 
 def test_a_residual_that_is_no_number_is_no_quiet(arm: Robot) -> None:
@@ -218,41 +218,33 @@ def test_a_residual_that_is_no_number_is_no_quiet(arm: Robot) -> None:
 
 @pytest.mark.parametrize("action", ["hold", "float"])
 def test_what_is_done_after_a_collision(arm: Robot, sine: MultiSine, action: str) -> None:
-    after = JointImpedance(arm, [320.0, 120.0], 1.0) if action == "hold" else GravityCompensation(arm, 8.0)
+    reaction = JointImpedance(arm, [320.0, 120.0], 1.0) if action == "hold" else GravityCompensation(arm, 8.0)
     push = lambda t, q, v: PUSH * (0.4 <= t < 0.5)
-    run = dry_run(watched(arm, after), arm, 1.8, q=[0.0, 0.0], motion=sine, push=push)
+    run = dry_run(watched(arm, reaction), arm, 1.8, q=[0.0, 0.0], motion=sine, push=push)
     t, collision = run.t[run.updated], run.signals["collision"]
     first = int(np.argmax(collision))
     assert t[first] == pytest.approx(0.4 + np.log(2.0) / 25.0, abs=0.0035)
     assert collision[first:].all()
     # the slowest of it is critical at 8/s, or dies out with 8/s, for 1.3 s
     assert np.abs(run.v[-1]).max() < 1e-3
-    moved = np.abs(run.q[-1] - run.q[run.updated[first]]).max()
-    assert moved < 1e-3 if action == "hold" else moved > 0.05
+    distance = np.abs(run.q[-1] - run.q[run.updated[first]]).max()
+    assert distance < 1e-3 if action == "hold" else distance > 0.05
 
 
 @pytest.mark.parametrize(
-    ("given", "efforts", "values"),
+    ("absolute", "efforts", "values"),
     [
         ([1.0], [10.0, 10.0], ["threshold", "2", "[1.0]"]),
         ([1.0, 0.0], [10.0, 10.0], ["threshold", "2", "[1.0", "0.0"]),
         ([1.0, np.inf], [10.0, 10.0], ["threshold", "2", "[1.0", "inf"]),
-        (
-            [],
-            [10.0, 0.0],
-            ["threshold", "2", "'b'", "threshold_share", "0.1"],
-        ),
-        (
-            [],
-            [10.0, np.inf],
-            ["threshold", "2", "'b'", "threshold_share", "0.1"],
-        ),
+        ([], [10.0, 0.0], ["threshold", "2", "'b'", "threshold_share", "0.1"]),
+        ([], [10.0, np.inf], ["threshold", "2", "'b'", "threshold_share", "0.1"]),
     ],
 )
-def test_thresholds_that_are_none(given, efforts, values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        thresholds(given, 0.1, np.array(efforts), ("a", "b"))
-    assert unnamed(caught.value, *values) == []
+def test_thresholds_that_are_none(absolute, efforts, values: list[str]) -> None:
+    with pytest.raises(InvalidArgumentError) as excinfo:
+        thresholds(absolute, 0.1, np.array(efforts), ("a", "b"))
+    assert unnamed(excinfo.value, *values) == []
     assert thresholds([], 0.1, np.array([10.0, 20.0]), ("a", "b")).tolist() == [1.0, 2.0]
     with pytest.raises(InvalidArgumentError, match=naming("threshold_share", "0")):
         thresholds([], 0.0, np.array([10.0, 20.0]), ("a", "b"))
@@ -280,31 +272,31 @@ class Noting(GravityCompensation):
     """Notes where it begins."""
 
     def reset(self, state: RobotState) -> None:
-        self.begun = state
+        self.begin_state = state
 
 
 def test_what_follows_a_collision_begins_at_the_place_of_it(arm: Robot, sine: MultiSine) -> None:
-    after = Noting(arm, 5.0)
-    run = dry_run(watched(arm, after), arm, 0.6, q=[0.0, 0.0], motion=sine, push=lambda t, q, v: PUSH * (t >= 0.4))
+    reaction = Noting(arm, 5.0)
+    run = dry_run(watched(arm, reaction), arm, 0.6, q=[0.0, 0.0], motion=sine, push=lambda t, q, v: PUSH * (t >= 0.4))
     first = run.updated[int(np.argmax(run.signals["collision"]))]
-    assert after.begun.t == run.t[first]
-    assert np.array_equal(after.begun.q, run.q[first])
-    before = Noting(arm, 5.0)
-    dry_run(CollisionStop(before, MomentumObserver(arm, 25.0), np.ones(2), None), arm, 0.01, q=[0.3, 0.0])
-    assert before.begun.q.tolist() == [0.3, 0.0]
+    assert reaction.begin_state.t == run.t[first]
+    assert np.array_equal(reaction.begin_state.q, run.q[first])
+    law = Noting(arm, 5.0)
+    dry_run(CollisionStop(law, MomentumObserver(arm, 25.0), np.ones(2), None), arm, 0.01, q=[0.3, 0.0])
+    assert law.begin_state.q.tolist() == [0.3, 0.0]
 
 
 @pytest.mark.parametrize("name", ["collision_stop", "admittance", "joint_impedance"])
 def test_a_law_that_is_reset_knows_nothing_of_before(arm: Robot, sine: MultiSine, name: str) -> None:
-    one = np.ones(2)
+    unit = np.ones(2)
     laws = {
         "collision_stop": lambda: watched(arm, GravityCompensation(arm, 5.0)),
-        "admittance": lambda: Admittance(tracking(arm), MomentumObserver(arm, 25.0), one, 5.0 * one, 0.0 * one),
+        "admittance": lambda: Admittance(tracking(arm), MomentumObserver(arm, 25.0), unit, 5.0 * unit, 0.0 * unit),
         "joint_impedance": lambda: JointImpedance(arm, 20.0, 1.0),
     }
-    used, fresh = laws[name](), laws[name]()
-    dry_run(used, arm, 0.1, q=[0.5, 0.0], motion=sine, push=lambda t, q, v: 3.0 * PUSH)
-    first, second = (dry_run(law, arm, 0.1, q=[0.0, 0.0], motion=sine) for law in (used, fresh))
+    reused_law, new_law = laws[name](), laws[name]()
+    dry_run(reused_law, arm, 0.1, q=[0.5, 0.0], motion=sine, push=lambda t, q, v: 3.0 * PUSH)
+    first, second = (dry_run(law, arm, 0.1, q=[0.0, 0.0], motion=sine) for law in (reused_law, new_law))
     assert np.array_equal(first.q, second.q)
     assert all(np.array_equal(value, second.signals[name]) for name, value in first.signals.items())
 
@@ -322,10 +314,10 @@ class Seen(ComputedTorque):
 
 def test_the_reference_that_gives_way_is_one_motion(arm: Robot) -> None:
     """Its velocity and acceleration are those of its positions, by the steps backwards that they come from."""
-    inside, one = Seen(arm, *gains(40.0, 1.0, 2)), np.ones(2)
-    law = Admittance(inside, MomentumObserver(arm, 25.0), one, 2.0 * one, 5.0 * one)
+    inner_law, unit = Seen(arm, *gains(40.0, 1.0, 2)), np.ones(2)
+    law = Admittance(inner_law, MomentumObserver(arm, 25.0), unit, 2.0 * unit, 5.0 * unit)
     dry_run(law, arm, 0.1, q=[0.4, 0.1], push=lambda t, q, v: PUSH)
-    q, v, a = (np.array(column) for column in zip(*inside.references, strict=True))
+    q, v, a = (np.array(column) for column in zip(*inner_law.references, strict=True))
     np.testing.assert_allclose(np.diff(q, axis=0), 0.002 * v[1:], atol=1e-12)
     np.testing.assert_allclose(np.diff(v, axis=0), 0.002 * a[1:], atol=1e-12)
     assert np.abs(a).max() > 0.1

@@ -14,9 +14,10 @@ from scipy.linalg import eigh
 
 from dyn_service.control.law import Law, RobotState, modal_damping, per_joint
 from dyn_service.control.laws.admittance import Admittance
+from dyn_service.control.laws.cartesian_impedance import CartesianImpedance
 from dyn_service.control.laws.collision_stop import CollisionError, CollisionStop, thresholds
 from dyn_service.control.laws.computed_torque import ComputedTorque, GravityCompensation, gains
-from dyn_service.control.laws.joint_impedance import CartesianImpedance, JointImpedance
+from dyn_service.control.laws.joint_impedance import JointImpedance
 from dyn_service.control.laws.momentum_observer import MomentumObserver
 from dyn_service.control.laws.trajectory_following import ReferenceCommand
 from dyn_service.control.trajectory import Reference
@@ -36,14 +37,14 @@ def hull() -> Robot:
     return interpreting(MANY_WAYS, root="floating")
 
 
-def somewhere(robot: Robot) -> tuple[RobotState, Reference]:
+def random_state_and_reference(robot: Robot) -> tuple[RobotState, Reference]:
     """A state, predicted from another one, and a reference near it."""
-    at, rng = robot.configuration, np.random.default_rng(4)
+    configuration, rng = robot.configuration, np.random.default_rng(4)
     q = robot.random_configuration(seed=4)
-    draw = lambda size: size * rng.normal(size=at.nv)
-    measured = RobotState(0.5, at.integrate(q, draw(0.1)), draw(1.0), draw(2.0))
-    state = RobotState(0.51, q, draw(1.0), measured.effort, measured)
-    return state, Reference(at.integrate(q, draw(0.3)), draw(1.0), draw(2.0))
+    draw = lambda size: size * rng.normal(size=configuration.nv)
+    measured_state = RobotState(0.5, configuration.integrate(q, draw(0.1)), draw(1.0), draw(2.0))
+    state = RobotState(0.51, q, draw(1.0), measured_state.effort, measured_state)
+    return state, Reference(configuration.integrate(q, draw(0.3)), draw(1.0), draw(2.0))
 
 
 def damped(mass: np.ndarray, stiffness: np.ndarray, ratio: float) -> np.ndarray:
@@ -56,7 +57,7 @@ def damped(mass: np.ndarray, stiffness: np.ndarray, ratio: float) -> np.ndarray:
 @pytest.mark.parametrize("name", ["arm", "hull"])
 def test_gravity_compensation(name: str, request: pytest.FixtureRequest) -> None:
     robot: Robot = request.getfixturevalue(name)
-    state, reference = somewhere(robot)
+    state, reference = random_state_and_reference(robot)
     tau = GravityCompensation(robot, 1.7).update(state, reference, 0.002)
     expected = robot.gravity_forces(state.q) - 1.7 * robot.mass_matrix(state.q) @ state.v
     np.testing.assert_allclose(tau, expected, **ROUNDING)
@@ -65,22 +66,22 @@ def test_gravity_compensation(name: str, request: pytest.FixtureRequest) -> None
 @pytest.mark.parametrize("name", ["arm", "hull"])
 def test_joint_impedance(name: str, request: pytest.FixtureRequest) -> None:
     robot: Robot = request.getfixturevalue(name)
-    state, to = somewhere(robot)
+    state, reference = random_state_and_reference(robot)
     stiffness = np.linspace(20.0, 60.0, robot.nv)
     law = JointImpedance(robot, stiffness, 0.6)
-    tau = law.update(state, to, 0.002)
-    mass, spring = robot.mass_matrix(state.q), stiffness * robot.configuration.difference(state.q, to.q)
-    forward = mass @ to.a + robot.bias_forces(state.q, to.v)
-    damping = damped(mass, np.diag(stiffness), 0.6) @ (to.v - state.v)
+    tau = law.update(state, reference, 0.002)
+    mass, spring = robot.mass_matrix(state.q), stiffness * robot.configuration.difference(state.q, reference.q)
+    forward = mass @ reference.a + robot.bias_forces(state.q, reference.v)
+    damping = damped(mass, np.diag(stiffness), 0.6) @ (reference.v - state.v)
     np.testing.assert_allclose(tau, forward + spring + damping, **ROUNDING)
     np.testing.assert_allclose(law.signals()["spring"], spring, **ROUNDING)
 
 
 def test_computed_torque(hull: Robot) -> None:
-    state, to = somewhere(hull)
+    state, reference = random_state_and_reference(hull)
     kp, kd = gains(np.linspace(5.0, 9.0, hull.nv), 0.8, hull.nv)
-    tau = ComputedTorque(hull, kp, kd).update(state, to, 0.002)
-    a = to.a + kd * (to.v - state.v) + kp * hull.configuration.difference(state.q, to.q)
+    tau = ComputedTorque(hull, kp, kd).update(state, reference, 0.002)
+    a = reference.a + kd * (reference.v - state.v) + kp * hull.configuration.difference(state.q, reference.q)
     np.testing.assert_allclose(tau, hull.mass_matrix(state.q) @ a + hull.bias_forces(state.q, state.v), **ROUNDING)
     assert gains(5.0, 0.8, 2)[1].tolist() == [8.0, 8.0]
     for natural_frequency, ratio in ((0.0, 1.0), ([1.0, -1.0], 1.0), ([1.0, 1.0, 1.0], 1.0), (5.0, 0.0)):
@@ -89,47 +90,53 @@ def test_computed_torque(hull: Robot) -> None:
 
 
 def test_what_is_commanded_beside_positions_and_velocities(arm: Robot) -> None:
-    state, to = somewhere(arm)
-    dynamics = arm.mass_matrix(state.q) @ to.a + arm.bias_forces(state.q, state.v)
-    efforts = {"none": None, "acceleration": arm.mass_matrix(state.q) @ to.a, "inverse_dynamics": dynamics}
+    state, reference = random_state_and_reference(arm)
+    dynamics = arm.mass_matrix(state.q) @ reference.a + arm.bias_forces(state.q, state.v)
+    efforts = {"none": None, "acceleration": arm.mass_matrix(state.q) @ reference.a, "inverse_dynamics": dynamics}
     for interface in ("position", "velocity"):
         for feed_forward, effort in efforts.items():
-            command = ReferenceCommand(arm, interface, 4.0, feed_forward).update(state, to, 0.002)
-            rate = to.v + 4.0 * arm.configuration.difference(state.q, to.q)
-            np.testing.assert_allclose(command.value, to.q if interface == "position" else rate, **ROUNDING)
+            command = ReferenceCommand(arm, interface, 4.0, feed_forward).update(state, reference, 0.002)
+            rate = reference.v + 4.0 * arm.configuration.difference(state.q, reference.q)
+            np.testing.assert_allclose(command.value, reference.q if interface == "position" else rate, **ROUNDING)
             if effort is None:
                 assert command.effort is None
             else:
                 np.testing.assert_allclose(command.effort, effort, **ROUNDING)
 
 
-@pytest.mark.parametrize(("wrist", "lost"), [(-1.3, 0), (0.002, 1)])
-def test_cartesian_impedance(wrist: float, lost: int) -> None:
+@pytest.mark.parametrize(("wrist", "excluded"), [(-1.3, 0), (0.002, 1)])
+def test_cartesian_impedance(wrist: float, excluded: int) -> None:
     """A UR5e's tool; all terms of the page, including the posture's spring. Where its wrist is all but stretched, the
     one direction in which the tool hardly moves is inverted as far as the floor says: a share of the largest, turns and
     shifts each by the measure of their kind.
     """
     robot = interpreting(URDF / "ur5e.urdf")
-    (state, to), link, point = somewhere(robot), robot.link_names[-1], np.array([0.05, 0.02, 0.1])
+    (state, reference), link, point = (
+        random_state_and_reference(robot),
+        robot.link_names[-1],
+        np.array([0.05, 0.02, 0.1]),
+    )
     q = np.array([0.3, -1.2, 1.4, -0.9, wrist, 0.2])
-    state, to = replace(state, q=q), to._replace(q=q + 0.1 * to.v)
+    state, reference = replace(state, q=q), reference._replace(q=q + 0.1 * reference.v)
     stiffness, w = np.array([5.0, 6.0, 4.0, 400.0, 500.0, 600.0]), 3.0
     law = CartesianImpedance(robot, link, point.tolist(), stiffness.tolist(), 0.7, w)
-    tau = law.update(state, to, 0.002)
-    here, there = (robot.point_motion(q, v, link, point=point) for q, v in ((state.q, state.v), (to.q, to.v)))
-    J, mass = here.jacobian, robot.mass_matrix(q)
+    tau = law.update(state, reference, 0.002)
+    robot_motion, reference_motion = (
+        robot.point_motion(q, v, link, point=point) for q, v in ((state.q, state.v), (reference.q, reference.v))
+    )
+    J, mass = robot_motion.jacobian, robot.mass_matrix(q)
     mobility = J @ np.linalg.solve(mass, J.T)
     turns, shifts = np.trace(mobility[:3, :3]) / 3.0, np.trace(mobility[3:, 3:]) / 3.0
     measure = np.diag([turns**-0.5] * 3 + [shifts**-0.5] * 3)
     values, U = np.linalg.eigh(measure @ mobility @ measure)
     floor = 1e-5 * values[-1]
-    assert np.sum(values < floor) == lost
+    assert np.sum(values < floor) == excluded
     Lambda = measure @ U @ np.diag(1.0 / np.maximum(values, floor)) @ U.T @ measure
     wrench = stiffness * law.signals()["off"]  # the way itself is held in test_cartesian_impedance.py
-    wrench = wrench + damped(Lambda, np.diag(stiffness), 0.7) @ (there.velocity - here.velocity)
-    posture = w * w * (to.q - q) + 2.0 * w * (to.v - state.v)
+    wrench = wrench + damped(Lambda, np.diag(stiffness), 0.7) @ (reference_motion.velocity - robot_motion.velocity)
+    posture = w * w * (reference.q - q) + 2.0 * w * (reference.v - state.v)
     null_space = mass @ posture - J.T @ Lambda @ J @ posture
-    forward = mass @ to.a + robot.bias_forces(q, to.v)
+    forward = mass @ reference.a + robot.bias_forces(q, reference.v)
     # efforts of 1e2, by mobilities of a condition number of 1e5
     np.testing.assert_allclose(tau, forward + J.T @ wrench + null_space, rtol=1e-7, atol=1e-7)
     np.testing.assert_allclose(law.signals()["wrench"], wrench, rtol=1e-7, atol=1e-7)
@@ -150,16 +157,16 @@ class Seen(ComputedTorque):
 def test_admittance(arm: Robot) -> None:
     """M x'' + D x' + K x = r at the end of every step, to rounding: the backward Euler method, K in it too."""
     M, D, K = np.array([0.8, 0.5]), np.array([4.0, 2.0]), np.array([900.0, 2000.0])
-    inside = Seen(arm)
-    law = Admittance(inside, MomentumObserver(arm, 25.0), M, D, K)
-    (state, to), still = somewhere(arm), np.zeros(2)
+    inner_law = Seen(arm)
+    law = Admittance(inner_law, MomentumObserver(arm, 25.0), M, D, K)
+    (state, reference), zero = random_state_and_reference(arm), np.zeros(2)
     law.reset(state)
     for k in range(5):
-        tau = law.update(state, Reference(to.q, still, still), 0.002)
-        x = inside.references[-1].q - to.q
+        tau = law.update(state, Reference(reference.q, zero, zero), 0.002)
+        x = inner_law.references[-1].q - reference.q
         residual = law.signals()["residual"]
-        found = M * inside.references[-1].a + D * inside.references[-1].v + K * x
-        np.testing.assert_allclose(found, residual, rtol=1e-9, atol=1e-9)
+        left_side = M * inner_law.references[-1].a + D * inner_law.references[-1].v + K * x
+        np.testing.assert_allclose(left_side, residual, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(law.signals()["given_way"], x, atol=1e-12)
         np.testing.assert_allclose(tau, -residual, atol=1e-12)
         assert (k == 0) == (not residual.any())
@@ -168,27 +175,27 @@ def test_admittance(arm: Robot) -> None:
 def test_the_observer(arm: Robot) -> None:
     """r = K (p - p_0 - integral of (tau + C^T v - g + r)) by trapezes, tau by what acted until each measured state."""
     observer, dt, K = MomentumObserver(arm, 25.0), 0.004, 25.0
-    at, rng = arm.configuration, np.random.default_rng(1)
+    configuration, rng = arm.configuration, np.random.default_rng(1)
     q, v, effort = arm.random_configuration(seed=1), rng.normal(size=2), rng.normal(size=2)
     p0, integral, last, r = None, np.zeros(2), None, np.zeros(2)
     for _ in range(4):
-        here = RobotState(0.0, q, v, effort)
-        found = observer.update(RobotState(0.01, q + 0.1, v + 1.0, effort, here), dt)
+        measured_state = RobotState(0.0, q, v, effort)
+        residual = observer.update(RobotState(0.01, q + 0.1, v + 1.0, effort, measured_state), dt)
         p = arm.mass_matrix(q) @ v
         # C^T v - g = M-dot v - (C v + g), and M-dot v by central differences: to 1e-9
-        later, earlier = (arm.mass_matrix(at.integrate(q, v, s * 1e-5)) for s in (1.0, -1.0))
-        known = (later - earlier) @ v / 2e-5 - arm.bias_forces(q, v)
+        M_after, M_before = (arm.mass_matrix(configuration.integrate(q, v, s * 1e-5)) for s in (1.0, -1.0))
+        rate = (M_after - M_before) @ v / 2e-5 - arm.bias_forces(q, v)
         if p0 is None:
             p0 = p
         else:
             # r is on both sides: r (1 + K dt / 2) = ...
-            integral = integral + dt * effort + 0.5 * dt * (known + last + r)
+            integral = integral + dt * effort + 0.5 * dt * (rate + last + r)
             r = K * (p - p0 - integral) / (1.0 + 0.5 * K * dt)
             integral = integral + 0.5 * dt * r
-        last = known
-        np.testing.assert_allclose(found, r, atol=1e-7)
+        last = rate
+        np.testing.assert_allclose(residual, r, atol=1e-7)
         np.testing.assert_allclose(observer.residual, r, atol=1e-7)
-        q, v, effort = at.integrate(q, v, dt), v + 0.1 * rng.normal(size=2), effort + rng.normal(size=2)
+        q, v, effort = configuration.integrate(q, v, dt), v + 0.1 * rng.normal(size=2), effort + rng.normal(size=2)
     assert np.abs(r).max() > 0.1
 
 
@@ -196,36 +203,36 @@ def test_a_collision_is_at_the_joint_that_is_farthest_beyond_its_threshold(arm: 
     """Not where most acts; and at the time at which it was measured."""
     states = []
     for k, v in enumerate(([0.0, 0.0], [3.0, 0.6])):
-        measured = RobotState(0.25 + 0.002 * k, np.array([0.9, -0.4]), np.array(v), np.zeros(2))
-        states.append(RobotState(0.5, measured.q, measured.v, measured.effort, measured))
-    alone = MomentumObserver(arm, 25.0)
+        measured_state = RobotState(0.25 + 0.002 * k, np.array([0.9, -0.4]), np.array(v), np.zeros(2))
+        states.append(RobotState(0.5, measured_state.q, measured_state.v, measured_state.effort, measured_state))
+    observer = MomentumObserver(arm, 25.0)
     for state in states:
-        residual = np.abs(alone.update(state, 0.002))
+        residual = np.abs(observer.update(state, 0.002))
     assert residual[0] > residual[1] > 0.1
     law = CollisionStop(GravityCompensation(arm, 1.0), MomentumObserver(arm, 25.0), residual * [0.99, 0.5], None)
-    here = Reference(states[0].q, np.zeros(2), np.zeros(2))
-    law.update(states[0], here, 0.002)
+    hold = Reference(states[0].q, np.zeros(2), np.zeros(2))
+    law.update(states[0], hold, 0.002)
     with pytest.raises(CollisionError, match=naming("0.252 s", f"'{arm.joint_names[1]}'")):
-        law.update(states[1], here, 0.002)
+        law.update(states[1], hold, 0.002)
 
 
 def test_thresholds() -> None:
     efforts, names = np.array([10.0, 20.0]), ("a", "b")
     assert thresholds([3.0, 4.0], 0.1, efforts, names).tolist() == [3.0, 4.0]
     assert thresholds([], 0.1, efforts, names).tolist() == [1.0, 2.0]
-    for given in ([1.0, np.nan], [-1.0, 1.0]):
+    for absolute in ([1.0, np.nan], [-1.0, 1.0]):
         with pytest.raises(InvalidArgumentError, match="threshold must be 2 positive numbers"):
-            thresholds(given, 0.1, efforts, names)
+            thresholds(absolute, 0.1, efforts, names)
     for share in (-0.1, 0.0, np.inf, np.nan):
-        with pytest.raises(InvalidArgumentError, match=naming("threshold_share")) as caught:
+        with pytest.raises(InvalidArgumentError, match=naming("threshold_share")) as excinfo:
             thresholds([], share, efforts, names)
-        assert caught.value.path == "threshold_share"
+        assert excinfo.value.path == "threshold_share"
 
 
 def test_numbers_per_joint() -> None:
-    one = per_joint("c", 2.0, 3)
-    one[0] = 5.0  # of its own
-    assert one.tolist() == [5.0, 2.0, 2.0]
+    values = per_joint("c", 2.0, 3)
+    values[0] = 5.0  # of its own
+    assert values.tolist() == [5.0, 2.0, 2.0]
     assert per_joint("c", [0.0, 1.0], 2).tolist() == [0.0, 1.0]
     with pytest.raises(InvalidArgumentError, match=naming("c", "1", "0")):
         per_joint("c", 0.0, 1, positive=True)
@@ -263,13 +270,13 @@ def test_numbers_that_no_law_takes(arm: Robot, make) -> None:
 
 
 def test_before_it_was_asked_a_law_shows_nothing(arm: Robot) -> None:
-    one = np.ones(2)
-    inside: Law = JointImpedance(arm, 10.0, 1.0)
+    unit = np.ones(2)
+    inner_law: Law = JointImpedance(arm, 10.0, 1.0)
     for law in (
-        inside,
+        inner_law,
         CartesianImpedance(arm, arm.link_names[1], (0, 0, 0), [1.0] * 6, 1.0, 0.0),
-        Admittance(inside, MomentumObserver(arm, 25.0), one, one, one),
-        CollisionStop(inside, MomentumObserver(arm, 25.0), one, None),
+        Admittance(inner_law, MomentumObserver(arm, 25.0), unit, unit, unit),
+        CollisionStop(inner_law, MomentumObserver(arm, 25.0), unit, None),
     ):
         assert law.signals()
         assert not any(np.any(value) for value in law.signals().values())
@@ -278,11 +285,11 @@ def test_before_it_was_asked_a_law_shows_nothing(arm: Robot) -> None:
 def test_springs_may_be_left_out(arm: Robot) -> None:
     """A joint of stiffness 0 is not held, and not damped as far as it moves alone."""
     law = JointImpedance(arm, [30.0, 0.0], 1.0)
-    state, to = somewhere(arm)
-    tau = law.update(state, to, 0.002)
+    state, reference = random_state_and_reference(arm)
+    tau = law.update(state, reference, 0.002)
     mass = arm.mass_matrix(state.q)
-    forward = mass @ to.a + arm.bias_forces(state.q, to.v)
+    forward = mass @ reference.a + arm.bias_forces(state.q, reference.v)
     # K of rank one: D = 2 K / w with w^2 = K_00 (M^-1)_00
     w = np.sqrt(30.0 * np.linalg.inv(mass)[0, 0])
-    first = 30.0 * (to.q - state.q)[0] + 60.0 / w * (to.v - state.v)[0]
+    first = 30.0 * (reference.q - state.q)[0] + 60.0 / w * (reference.v - state.v)[0]
     np.testing.assert_allclose(tau - forward, [first, 0.0], atol=1e-6)

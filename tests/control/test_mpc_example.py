@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.control.dry_run import DryRun, dry_run
+from dyn_service.control.dry_runs import DryRun, dry_run
 from dyn_service.graph.nodes.registry import run_file
 from tests.conftest import ROOT, URDF
 
@@ -19,8 +19,8 @@ def followed(move_s: float, **parameters: float) -> tuple[DryRun, int]:
     example = run_file(ROOT / "examples" / "mpc" / "mpc.py")
     q = ROBOT.limits.middle(np.zeros(4))
     motion = {"points": [(q + np.array([1.2, -0.4, 0.0, 0.0])).tolist()], "move_s": move_s}
-    given = {"trajectory": "point_to_point", "point_to_point": motion, **parameters}
-    law = example.Mpc(msgspec.convert(given, example.MpcParameters), ROBOT)
+    settings = {"trajectory": "point_to_point", "point_to_point": motion, **parameters}
+    law = example.Mpc(msgspec.convert(settings, example.MpcParameters), ROBOT)
     run = dry_run(law, ROBOT, 0.7, motion=law.make, q=q, rate_hz=100.0)
     return run, law.failures
 
@@ -30,8 +30,8 @@ def test_it_tracks_what_it_can() -> None:
     assert failures == 0
     assert np.abs(run.error).max() < 2e-3, "a thousandth of the way; the efforts' weight leaves as much"
     assert run.signals["at_limits"].max() == 0.0
-    again, _ = followed(0.5)
-    assert again.effort.tobytes() == run.effort.tobytes()
+    repeated, _ = followed(0.5)
+    assert repeated.effort.tobytes() == run.effort.tobytes()
 
 
 def test_it_keeps_to_the_velocity_limit() -> None:

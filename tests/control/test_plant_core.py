@@ -34,7 +34,7 @@ JOINTS = configuration(NAMES, ["revolute", "revolute"])
 LIMITS = Limits(np.array([-1.0, -np.inf]), np.array([1.0, np.inf]), np.full(2, np.inf), np.array([10.0, np.inf]))
 
 
-def plant(dt_s: float = 0.001, integrator: str = "rk4", substeps: int = 1, **changes) -> Plant:
+def unit_masses(dt_s: float = 0.001, integrator: str = "rk4", substeps: int = 1, **changes) -> Plant:
     """Two unit masses; efforts may change at any rate."""
     settings = {
         "cycle_s": dt_s, "hold_s": 10 * dt_s, "effort_limit": LIMITS.effort, "effort_rate": np.full(2, np.inf),
@@ -47,9 +47,9 @@ def plant(dt_s: float = 0.001, integrator: str = "rk4", substeps: int = 1, **cha
     return Plant(robot, LIMITS, safety, dt_s)
 
 
-def command(of: Plant, efforts, **changes) -> JointCommand:
+def command(plant: Plant, efforts, **changes) -> JointCommand:
     """Answers the plant's present state, and arms it."""
-    state = of.publish()
+    state = plant.publish()
     fields = {
         "session": state.session, "state_seq": state.seq, "epoch": state.epoch, "fingerprint": state.fingerprint,
         "controller": 1, "name": state.name, "effort": list(efforts), "arm": True,
@@ -57,89 +57,89 @@ def command(of: Plant, efforts, **changes) -> JointCommand:
     return JointCommand(**{**fields, **changes})
 
 
-def mode(of: Plant) -> str:
-    return of.safety.mode
+def mode(plant: Plant) -> str:
+    return plant.safety.mode
 
 
 def test_stands_still_until_the_first_command_then_moves() -> None:
-    one = plant()
-    one.advance(100)
-    assert (mode(one), one.time_s, one.q.tolist()) == ("braked", 0.1, [0.0, 0.0])
-    assert one.offer(command(one, [2.0, 4.0]))
-    one.advance(5)
-    assert mode(one) == "active"
-    np.testing.assert_allclose(one.v, [0.01, 0.02], rtol=1e-12)
-    np.testing.assert_allclose(one.q, [0.5 * 2.0 * 0.005**2, 0.5 * 4.0 * 0.005**2], rtol=1e-9)
+    plant = unit_masses()
+    plant.advance(100)
+    assert (mode(plant), plant.time_s, plant.q.tolist()) == ("braked", 0.1, [0.0, 0.0])
+    assert plant.offer(command(plant, [2.0, 4.0]))
+    plant.advance(5)
+    assert mode(plant) == "active"
+    np.testing.assert_allclose(plant.v, [0.01, 0.02], rtol=1e-12)
+    np.testing.assert_allclose(plant.q, [0.5 * 2.0 * 0.005**2, 0.5 * 4.0 * 0.005**2], rtol=1e-9)
 
 
 def test_catching_up_is_the_same_motion() -> None:
-    one, other = plant(), plant()
-    for each in (one, other):
-        assert each.offer(command(each, [2.0, 4.0]))
-    one.advance(7)
+    plant, other = unit_masses(), unit_masses()
+    for started in (plant, other):
+        assert started.offer(command(started, [2.0, 4.0]))
+    plant.advance(7)
     for _ in range(7):
         other.advance(1)
-    assert one.state() == other.state()
+    assert plant.state() == other.state()
 
 
 def test_positions_out_of_range_are_counted() -> None:
-    one = plant()
-    one.robot.q = np.array([1.5, 100.0])
-    assert one.offer(command(one, [0.0, 0.0]))
-    one.advance(4)
-    assert one.counters.out_of_range_steps == 4
+    plant = unit_masses()
+    plant.robot.q = np.array([1.5, 100.0])
+    assert plant.offer(command(plant, [0.0, 0.0]))
+    plant.advance(4)
+    assert plant.counters.out_of_range_steps == 4
 
 
 def test_divergence_names_the_joint_and_the_step() -> None:
     """Joint b runs away and takes a with it: after some steps of a catch-up both are not numbers."""
-    one = plant(hold_s=1.0, control_s=1.0)
-    one.robot.engine.forward_dynamics = lambda q, v, tau: np.array([1.0 + 0.0 * v[1] ** 2, 1e6 * (1.0 + v[1] ** 2)])
-    assert one.offer(command(one, [0.0, 0.0]))
-    two = plant(hold_s=1.0, control_s=1.0)
-    two.robot.engine.forward_dynamics = one.robot.engine.forward_dynamics
-    assert two.offer(command(two, [0.0, 0.0]))
+    plant = unit_masses(hold_s=1.0, control_s=1.0)
+    plant.robot.engine.forward_dynamics = lambda q, v, tau: np.array([1.0 + 0.0 * v[1] ** 2, 1e6 * (1.0 + v[1] ** 2)])
+    assert plant.offer(command(plant, [0.0, 0.0]))
+    stepped = unit_masses(hold_s=1.0, control_s=1.0)
+    stepped.robot.engine.forward_dynamics = plant.robot.engine.forward_dynamics
+    assert stepped.offer(command(stepped, [0.0, 0.0]))
     with np.errstate(over="ignore", invalid="ignore"):
-        while np.isfinite(two.v).all():  # step by step, to the first step that is not finite
+        while np.isfinite(stepped.v).all():  # step by step, to the first step that is not finite
             try:
-                two.advance(1)
+                stepped.advance(1)
             except FailedPreconditionError:
                 break
-        with pytest.raises(FailedPreconditionError) as caught:
-            one.advance(40)
-    step = two.counters.steps
+        with pytest.raises(FailedPreconditionError) as excinfo:
+            plant.advance(40)
+    step = stepped.counters.steps
     assert 1 < step < 40
-    assert unnamed(caught.value, f"step {step}", f"t = {step * 0.001:g} s", "'b'", "dt = 0.001 s") == []
+    assert unnamed(excinfo.value, f"step {step}", f"t = {step * 0.001:g} s", "'b'", "dt = 0.001 s") == []
 
 
 @pytest.mark.parametrize("name", ["rk4", "explicit_euler"])
 def test_a_joint_that_diverges_alone_is_no_joint_too_fast(name: str) -> None:
     """By the second in its velocity first."""
-    one = plant(integrator=name)
-    one.robot.engine.forward_dynamics = lambda q, v, tau: np.array([0.0, np.inf])
-    assert one.offer(command(one, [0.0, 0.0]))
+    plant = unit_masses(integrator=name)
+    plant.robot.engine.forward_dynamics = lambda q, v, tau: np.array([0.0, np.inf])
+    assert plant.offer(command(plant, [0.0, 0.0]))
     with pytest.raises(FailedPreconditionError, match=naming("joint 'b'", "finite")):
-        one.advance(1)
+        plant.advance(1)
 
 
 def test_large_numbers_are_no_divergence() -> None:
-    one = plant()
-    one.robot.engine.forward_dynamics = lambda q, v, tau: np.zeros(2)
-    one.robot.q = np.array([1e308, 1e308])
-    assert one.offer(command(one, [0.0, 0.0]))
+    plant = unit_masses()
+    plant.robot.engine.forward_dynamics = lambda q, v, tau: np.zeros(2)
+    plant.robot.q = np.array([1e308, 1e308])
+    assert plant.offer(command(plant, [0.0, 0.0]))
     with np.errstate(over="ignore"):
-        one.advance(1)
-    assert one.q.tolist() == [1e308, 1e308]
+        plant.advance(1)
+    assert plant.q.tolist() == [1e308, 1e308]
 
 
 @pytest.mark.parametrize("substeps", [1, 2])
 @pytest.mark.parametrize("name", ["rk4", "semi_implicit_euler", "explicit_euler"])
 def test_the_plant_does_the_step_it_was_told(name: str, substeps: int) -> None:
     """A mass on a spring with a constant push: against the formulas by hand."""
-    one = plant(integrator=name, dt_s=0.1, substeps=substeps, hold_s=10.0, control_s=1.0)
-    one.robot.engine.forward_dynamics = lambda q, v, tau: tau - q
-    one.robot.q = np.array([1.0, -1.0])
-    assert one.offer(command(one, [0.5, 2.0]))
-    one.advance(3)
+    plant = unit_masses(integrator=name, dt_s=0.1, substeps=substeps, hold_s=10.0, control_s=1.0)
+    plant.robot.engine.forward_dynamics = lambda q, v, tau: tau - q
+    plant.robot.q = np.array([1.0, -1.0])
+    assert plant.offer(command(plant, [0.5, 2.0]))
+    plant.advance(3)
     q, v, h = np.array([1.0, -1.0]), np.zeros(2), 0.1 / substeps
     for _ in range(3 * substeps):
         a = np.array([0.5, 2.0]) - q
@@ -153,15 +153,15 @@ def test_the_plant_does_the_step_it_was_told(name: str, substeps: int) -> None:
         else:
             v = v + h * a
             q = q + h * v
-    np.testing.assert_allclose([one.q, one.v], [q, v], rtol=1e-14)  # some dozen roundings
+    np.testing.assert_allclose([plant.q, plant.v], [q, v], rtol=1e-14)  # some dozen roundings
 
 
 def test_messages_survive_the_wire() -> None:
-    one = plant()
-    assert decode(PlantState, encode(one.state())) == one.state()
-    given = command(one, [0.1, -0.2])
-    assert decode(JointCommand, encode(given)) == given
-    for frame in (b"", b"\xc1", encode(given), b"\x81\xa1v\x01"):
+    plant = unit_masses()
+    assert decode(PlantState, encode(plant.state())) == plant.state()
+    message = command(plant, [0.1, -0.2])
+    assert decode(JointCommand, encode(message)) == message
+    for frame in (b"", b"\xc1", encode(message), b"\x81\xa1v\x01"):
         with pytest.raises(InvalidArgumentError, match="not a dyn_service_msgs/msg/PlantState"):
             decode(PlantState, frame)
 
@@ -184,140 +184,140 @@ def test_initial_position() -> None:
 
 def falling(**changes) -> Plant:
     """Unit masses that fall at 10 m/s^2 when nothing holds them."""
-    one = plant(**changes)
-    one.robot.engine.forward_dynamics = lambda q, v, tau: tau - 10.0
-    return one
+    plant = unit_masses(**changes)
+    plant.robot.engine.forward_dynamics = lambda q, v, tau: tau - 10.0
+    return plant
 
 
 def test_before_the_first_command() -> None:
-    one = falling()
-    one.advance(20)
-    state = one.state()
+    plant = falling()
+    plant.advance(20)
+    state = plant.state()
     assert (state.command_seq, state.command_delay, state.mode, state.cause) == (-1, 0.0, "braked", "start")
     assert (state.position, state.velocity, state.effort) == ([0.0, 0.0], [0.0, 0.0], [0.0, 0.0])
-    assert (one.counters.steps, one.counters.stopped_steps, one.counters.out_of_range_steps) == (20, 0, 0)
+    assert (plant.counters.steps, plant.counters.stopped_steps, plant.counters.out_of_range_steps) == (20, 0, 0)
 
 
 def test_every_command_taken_is_counted_once() -> None:
-    one = plant()
+    plant = unit_masses()
     for number in (1, 2, 3):
-        assert one.offer(command(one, [1.0, 1.0]))
-        one.advance(2)
-        assert (one.safety.counters.commands, one.counters.steps) == (number, 2 * number)
-        assert one.state().command_seq == 2 * (number - 1)
-    assert not any(one.safety.counters.refused.values())
+        assert plant.offer(command(plant, [1.0, 1.0]))
+        plant.advance(2)
+        assert (plant.safety.counters.commands, plant.counters.steps) == (number, 2 * number)
+        assert plant.state().command_seq == 2 * (number - 1)
+    assert not any(plant.safety.counters.refused.values())
 
 
 def test_delay_of_a_command_is_reported() -> None:
-    one = plant()
-    given = command(one, [0.0, 0.0])
-    one.advance(2)
-    assert one.offer(given)
-    one.advance(1)
-    state = one.state()
+    plant = unit_masses()
+    sent_command = command(plant, [0.0, 0.0])
+    plant.advance(2)
+    assert plant.offer(sent_command)
+    plant.advance(1)
+    state = plant.state()
     assert (state.command_seq, state.command_delay) == (0, pytest.approx(0.002))
 
 
 def test_a_command_that_answers_an_old_state_is_refused() -> None:
-    one = plant()
-    one.advance(1000)
-    given = command(one, [0.0, 0.0])
-    one.advance(11)
-    assert not one.offer(given)
-    assert one.safety.counters.refused["stale"] == 1
+    plant = unit_masses()
+    plant.advance(1000)
+    sent_command = command(plant, [0.0, 0.0])
+    plant.advance(11)
+    assert not plant.offer(sent_command)
+    assert plant.safety.counters.refused["stale"] == 1
 
 
 def stopped(policy: str, push: float = 1.0) -> Plant:
     """Held up for 10 steps, pushed to a speed of 0.01 by then, and then left alone."""
-    one = falling(stop=policy)
-    assert one.offer(command(one, [10.0, 10.0 + push]))
-    one.advance(10)
-    assert mode(one) == "active"
-    np.testing.assert_allclose(one.v, [0.0, 0.01 * push], atol=1e-15)
-    one.advance(1)
-    assert (mode(one), one.counters.stopped_steps) == ("stopped", 1)
-    return one
+    plant = falling(stop=policy)
+    assert plant.offer(command(plant, [10.0, 10.0 + push]))
+    plant.advance(10)
+    assert mode(plant) == "active"
+    np.testing.assert_allclose(plant.v, [0.0, 0.01 * push], atol=1e-15)
+    plant.advance(1)
+    assert (mode(plant), plant.counters.stopped_steps) == ("stopped", 1)
+    return plant
 
 
 @pytest.mark.parametrize("push", [1.0, -1.0])
 def test_brakes_take_their_time_and_then_hold_whatever_pulls(push: float) -> None:
     """From 0.01 in 0.01 s: ten equal steps, and a way of half the speed times the time."""
-    one = stopped("brake", push)
-    before = one.q[1]
+    plant = stopped("brake", push)
+    q_stopped = plant.q[1]
     speeds = [0.01 * push]
     for _ in range(10):
-        speeds.append(one.v[1])
-        one.advance(1)
+        speeds.append(plant.v[1])
+        plant.advance(1)
     np.testing.assert_allclose(np.diff(speeds), -0.001 * push, rtol=1e-9)
-    one.advance(1000)
-    assert one.v.tolist() == [0.0, 0.0]
+    plant.advance(1000)
+    assert plant.v.tolist() == [0.0, 0.0]
     # one of the ten steps was done before
-    np.testing.assert_allclose(one.q[1] - before, 0.5 * push * 0.009 * 0.009, rtol=1e-9)
+    np.testing.assert_allclose(plant.q[1] - q_stopped, 0.5 * push * 0.009 * 0.009, rtol=1e-9)
 
 
 def test_brakes_that_opened_while_it_was_still_slowing_down_take_their_time_anew() -> None:
-    one = stopped("brake")
-    assert one.offer(command(one, [10.0, 1010.0]))
-    one.advance(10)
-    assert mode(one) == "active"
-    np.testing.assert_allclose(one.v, [0.0, 10.009], atol=1e-12)
-    one.advance(1)
-    np.testing.assert_allclose(one.v, [0.0, 0.9 * 10.009], rtol=1e-12)
-    one.advance(10)
-    assert (mode(one), one.v.tolist()) == ("stopped", [0.0, 0.0])
+    plant = stopped("brake")
+    assert plant.offer(command(plant, [10.0, 1010.0]))
+    plant.advance(10)
+    assert mode(plant) == "active"
+    np.testing.assert_allclose(plant.v, [0.0, 10.009], atol=1e-12)
+    plant.advance(1)
+    np.testing.assert_allclose(plant.v, [0.0, 0.9 * 10.009], rtol=1e-12)
+    plant.advance(10)
+    assert (mode(plant), plant.v.tolist()) == ("stopped", [0.0, 0.0])
 
 
 def test_damping_lets_it_sink_no_faster_than_weight_over_damping() -> None:
     """D = 20 per s and 10 m/s^2: 0.5 m/s in the end, held by the weight's own effort."""
-    one = stopped("damping")
-    one.advance(1000)
-    np.testing.assert_allclose(one.v, -0.5, rtol=1e-6)
-    np.testing.assert_allclose(one.safety.effort, 10.0, rtol=1e-6)
-    assert mode(one) == "stopped"
+    plant = stopped("damping")
+    plant.advance(1000)
+    np.testing.assert_allclose(plant.v, -0.5, rtol=1e-6)
+    np.testing.assert_allclose(plant.safety.effort, 10.0, rtol=1e-6)
+    assert mode(plant) == "stopped"
 
 
 def test_without_brakes_and_efforts_it_falls() -> None:
-    one = stopped("zero")
-    assert one.safety.effort.tolist() == [0.0, 0.0]
-    one.advance(4)
-    np.testing.assert_allclose(one.v, [-0.05, -0.04], rtol=1e-12)
+    plant = stopped("zero")
+    assert plant.safety.effort.tolist() == [0.0, 0.0]
+    plant.advance(4)
+    np.testing.assert_allclose(plant.v, [-0.05, -0.04], rtol=1e-12)
 
 
 @pytest.mark.parametrize("policy", ["brake", "damping", "zero"])
 def test_a_joint_at_its_velocity_limit_shuts_the_brakes_whatever_the_policy(policy: str) -> None:
-    one = falling(stop=policy, velocity_limit=np.full(2, 0.3))
-    assert one.offer(command(one, [10.0, 10.0]))
+    plant = falling(stop=policy, velocity_limit=np.full(2, 0.3))
+    assert plant.offer(command(plant, [10.0, 10.0]))
     fastest = 0.0
     for _ in range(300):
-        one.advance(1)
-        fastest = max(fastest, float(np.abs(one.v).max()))
+        plant.advance(1)
+        fastest = max(fastest, float(np.abs(plant.v).max()))
     assert fastest <= 0.3
-    assert (mode(one), one.safety.cause) == ("stopped", "missed")
-    assert one.v.tolist() == [0.0, 0.0]
+    assert (mode(plant), plant.safety.cause) == ("stopped", "missed")
+    assert plant.v.tolist() == [0.0, 0.0]
 
 
 def test_a_step_that_would_pass_a_velocity_limit_is_braked_from_its_beginning() -> None:
     """0.2 after a step, 1.2 after the next one, were it not for the limit of 0.5."""
-    one = plant(velocity_limit=np.full(2, 0.5))
-    assert one.offer(command(one, [0.0, 200.0]))
-    one.advance(1)
-    assert one.offer(command(one, [0.0, 1000.0]))
-    one.advance(1)
-    assert (mode(one), one.safety.cause) == ("stopped", "velocity")
-    np.testing.assert_allclose(one.v, [0.0, 0.18], rtol=1e-12)
-    np.testing.assert_allclose(one.q[1], 0.5 * 0.2 * 0.001 + 0.19 * 0.001, rtol=1e-12)
+    plant = unit_masses(velocity_limit=np.full(2, 0.5))
+    assert plant.offer(command(plant, [0.0, 200.0]))
+    plant.advance(1)
+    assert plant.offer(command(plant, [0.0, 1000.0]))
+    plant.advance(1)
+    assert (mode(plant), plant.safety.cause) == ("stopped", "velocity")
+    np.testing.assert_allclose(plant.v, [0.0, 0.18], rtol=1e-12)
+    np.testing.assert_allclose(plant.q[1], 0.5 * 0.2 * 0.001 + 0.19 * 0.001, rtol=1e-12)
 
 
 def test_release_brakes() -> None:
-    one = plant()
-    assert one.offer(command(one, [1.0, 1.0]))
-    one.advance(5)
-    assert one.offer(command(one, [9.0, 9.0], release=True))
-    one.advance(1)
-    assert (mode(one), one.safety.cause, one.safety.effort.tolist()) == ("braked", "released", [0.0, 0.0])
-    one.advance(10)
-    assert one.v.tolist() == [0.0, 0.0]
-    assert sum(one.safety.counters.stops.values()) == 0
+    plant = unit_masses()
+    assert plant.offer(command(plant, [1.0, 1.0]))
+    plant.advance(5)
+    assert plant.offer(command(plant, [9.0, 9.0], release=True))
+    plant.advance(1)
+    assert (mode(plant), plant.safety.cause, plant.safety.effort.tolist()) == ("braked", "released", [0.0, 0.0])
+    plant.advance(10)
+    assert plant.v.tolist() == [0.0, 0.0]
+    assert sum(plant.safety.counters.stops.values()) == 0
 
 
 def test_a_plant_without_parameters_is_a_safe_one() -> None:
@@ -346,14 +346,8 @@ def test_missed_cycles_are_those_of_the_controller(control_rate_hz: float) -> No
         ({"effort_ramp_s": -1.0}, ["'effort_ramp_s'", "0", "-1"]),
         ({"missed_cycles": 0}, ["'missed_cycles'", "1", "0"]),
         ({"missed_cycles": 21}, ["'missed_cycles'", "20", "21"]),
-        (
-            {"control_rate_hz": 0.001},
-            ["control_rate_hz", "0.001", "1"],
-        ),
-        (
-            {"rate_hz": 0.5},
-            ["rate_hz", "0.5", "1", "20"],
-        ),
+        ({"control_rate_hz": 0.001}, ["control_rate_hz", "0.001", "1"]),
+        ({"rate_hz": 0.5}, ["rate_hz", "0.5", "1", "20"]),
         ({"initial_position": [np.nan]}, ["'initial_position[0]'", "nan"]),
         ({"substeps": 1001}, ["'substeps'", "1000", "1001"]),
         ({"control_rate_hz": 2000.0}, ["control_rate_hz", "2000", "rate_hz", "1000"]),
@@ -362,10 +356,7 @@ def test_missed_cycles_are_those_of_the_controller(control_rate_hz: float) -> No
         ({"speed": 0.0}, ["'speed'", "0"]),
         ({"lockstep_timeout_s": -1.0}, ["'lockstep_timeout_s'", "0", "-1"]),
         ({"actuators": ActuatorParameters(delay_steps=-1)}, ["'actuators.delay_steps'", "parameter", "whole"]),
-        (
-            {"effort_rate": [1.0, 2.0]},
-            ["effort_rate", "[1. 2.]"],
-        ),
+        ({"effort_rate": [1.0, 2.0]}, ["effort_rate", "[1. 2.]"]),
     ],
 )
 def test_parameters_out_of_their_range(changes: dict, values: list[str]) -> None:
@@ -398,11 +389,11 @@ def test_a_plant_with_contacts_comes_to_rest_on_the_ground() -> None:
         safe_stop="zero",
         initial_position=[0.0, 0.0, 0.06, 0.0, 0.0, 0.0, 1.0],
     )
-    one = make_plant(robot, parameters, session=1)
-    assert one.offer(command(one, [0.0] * 6))
-    one.advance(400)
-    assert 0.044 < one.q[2] < 0.05  # four points that feel each other share the inertia behind their stiffness
-    assert np.abs(one.v).max() < 1e-6
+    plant = make_plant(robot, parameters, session=1)
+    assert plant.offer(command(plant, [0.0] * 6))
+    plant.advance(400)
+    assert 0.044 < plant.q[2] < 0.05  # four points that feel each other share the inertia behind their stiffness
+    assert np.abs(plant.v).max() < 1e-6
 
 
 def test_a_plant_with_stops_is_held_by_them() -> None:
@@ -413,11 +404,11 @@ def test_a_plant_with_stops_is_held_by_them() -> None:
     robot = Robot.from_urdf(text)
     for stops in (False, True):
         parameters = PlantParameters(robot="-", position_limits=stops, safe_stop="zero")
-        one = make_plant(robot, parameters, session=1)
-        assert one.offer(command(one, [0.0]))
-        one.advance(600)
-        assert (one.q[0] > 0.5) == (not stops)
-    assert one.q[0] == pytest.approx(0.4, abs=1e-3)
+        plant = make_plant(robot, parameters, session=1)
+        assert plant.offer(command(plant, [0.0]))
+        plant.advance(600)
+        assert (plant.q[0] > 0.5) == (not stops)
+    assert plant.q[0] == pytest.approx(0.4, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -426,12 +417,12 @@ def test_a_plant_with_stops_is_held_by_them() -> None:
 )
 def test_what_is_wrong_with_contacts_is_named(contacts: list, path: str) -> None:
     robot = Robot.from_urdf(BRICK, root="floating")
-    with pytest.raises(DynError) as caught:
+    with pytest.raises(DynError) as excinfo:
         make_plant(robot, PlantParameters(robot="-", contacts=contacts), session=1)
-    assert caught.value.path == path
+    assert excinfo.value.path == path
 
 
-def hung(robot: Robot, seconds: float, **changes) -> tuple[Plant, float]:
+def hanging(robot: Robot, seconds: float, **changes) -> tuple[Plant, float]:
     """Thrown by efforts at their limits, then left alone for so many s. The plant, and its largest share of a limit."""
     plant = make_plant(robot, PlantParameters(robot="-", **changes), session=1)
     fastest, limit = 0.0, np.where(np.isfinite(robot.limits.velocity), robot.limits.velocity, np.inf)
@@ -453,7 +444,7 @@ def hung(robot: Robot, seconds: float, **changes) -> tuple[Plant, float]:
 def test_a_controller_that_goes_wild_and_then_hangs_for_three_seconds(name: str, policy: str) -> None:
     """It was 92 rad/s once. Brakes: no limit is passed. Damping: it sinks slowly. Nothing: brakes at the limit."""
     robot = Robot.from_urdf(URDF / f"{name}.urdf")
-    plant, fastest = hung(robot, 3.0, safe_stop=policy)
+    plant, fastest = hanging(robot, 3.0, safe_stop=policy)
     assert mode(plant) == "stopped"
     assert fastest <= 1.0
     if policy == "brake":
@@ -462,26 +453,25 @@ def test_a_controller_that_goes_wild_and_then_hangs_for_three_seconds(name: str,
 
 
 @pytest.mark.parametrize(
-    ("q", "counted"),
-    [([-1.0, 0.0], 0), ([1.0, 0.0], 0), ([0.0, -1e9], 0), ([-1.1, 0.0], 1), ([1.1, 0.0], 1)],
+    ("q", "steps_outside"), [([-1.0, 0.0], 0), ([1.0, 0.0], 0), ([0.0, -1e9], 0), ([-1.1, 0.0], 1), ([1.1, 0.0], 1)]
 )
-def test_range_of_positions_at_both_ends(q: list[float], counted: int) -> None:
+def test_range_of_positions_at_both_ends(q: list[float], steps_outside: int) -> None:
     """A limit belongs to the range."""
-    one = plant()
-    one.robot.q = np.array(q)
-    assert one.offer(command(one, [0.0, 0.0]))
-    one.advance(3)
-    assert one.counters.out_of_range_steps == 3 * counted
-    assert one.out_of_range.sum() == 3 * counted
+    plant = unit_masses()
+    plant.robot.q = np.array(q)
+    assert plant.offer(command(plant, [0.0, 0.0]))
+    plant.advance(3)
+    assert plant.counters.out_of_range_steps == 3 * steps_outside
+    assert plant.out_of_range.sum() == 3 * steps_outside
 
 
 @pytest.mark.parametrize(("q", "v"), [([0.0, np.nan], [0.0, 0.0]), ([0.0, 0.0], [0.0, np.inf])])
 def test_divergence_of_either_position_or_velocity_names_its_joint(q: list[float], v: list[float]) -> None:
-    one = plant()
-    assert one.offer(command(one, [0.0, 0.0]))
-    one.robot.q, one.robot.v = np.array(q), np.array(v)
+    plant = unit_masses()
+    assert plant.offer(command(plant, [0.0, 0.0]))
+    plant.robot.q, plant.robot.v = np.array(q), np.array(v)
     with np.errstate(invalid="ignore"), pytest.raises(FailedPreconditionError, match="'b'"):
-        one.advance(1)
+        plant.advance(1)
 
 
 def test_a_floating_robot_moves_along_its_rotations() -> None:
@@ -492,44 +482,44 @@ def test_a_floating_robot_moves_along_its_rotations() -> None:
     parameters = PlantParameters(
         robot="-", initial_position=q0.tolist(), control_rate_hz=20.0, effort_ramp_s=1e-6, undriven=[]
     )
-    one = make_plant(robot, parameters, session=7)
-    one.safety.settings = replace(one.safety.settings, velocity_limit=np.full(robot.nv, np.inf))
-    one.robot.velocity_limit = one.safety.settings.velocity_limit
-    assert one.names == robot.configuration.velocity_names
-    assert one.offer(command(one, effort))
-    one.advance(20)
+    plant = make_plant(robot, parameters, session=7)
+    plant.safety.settings = replace(plant.safety.settings, velocity_limit=np.full(robot.nv, np.inf))
+    plant.robot.velocity_limit = plant.safety.settings.velocity_limit
+    assert plant.names == robot.configuration.velocity_names
+    assert plant.offer(command(plant, effort))
+    plant.advance(20)
     motion = robot.simulate(q0, np.zeros(robot.nv), effort, dt=0.001, steps=20)
-    np.testing.assert_allclose(one.q, motion.q[-1], atol=1e-14)
-    np.testing.assert_allclose(one.v, motion.v[-1], atol=1e-12)
-    assert abs(np.linalg.norm(one.q[3:7]) - 1.0) < 1e-15
+    np.testing.assert_allclose(plant.q, motion.q[-1], atol=1e-14)
+    np.testing.assert_allclose(plant.v, motion.v[-1], atol=1e-12)
+    assert abs(np.linalg.norm(plant.q[3:7]) - 1.0) < 1e-15
     first = robot.joint_names[1]
     assert initial_position({first: 0.5}, robot.configuration, limits)[6:8].tolist() == [1.0, 0.5]
 
 
 def test_initial_position_of_joints_with_several_parts() -> None:
     """`joint.part`, or a map of parts, which is what parameters with dots in their names become."""
-    at = configuration(["base", "lift"], ["planar", "prismatic"])
+    joints = configuration(["base", "lift"], ["planar", "prismatic"])
     limits = Limits(*np.full((2, 4), np.inf) * np.array([[-1.0], [1.0]]), *np.full((2, 4), np.inf))
-    for given in ({"base.theta": 0.5, "lift": 0.1}, {"base": {"theta": 0.5}, "lift": 0.1}):
-        assert initial_position(given, at, limits).tolist() == [0.0, 0.0, 0.5, 0.1]
+    for positions in ({"base.theta": 0.5, "lift": 0.1}, {"base": {"theta": 0.5}, "lift": 0.1}):
+        assert initial_position(positions, joints, limits).tolist() == [0.0, 0.0, 0.5, 0.1]
     with pytest.raises(InvalidArgumentError, match=naming("'base.z'", "base.x, base.y, base.theta, lift")):
-        initial_position({"base": {"z": 1.0}}, at, limits)
+        initial_position({"base": {"z": 1.0}}, joints, limits)
 
 
 def test_initial_position_has_unit_quaternions() -> None:
-    at = configuration(["root_joint"], ["floating"])
+    joints = configuration(["root_joint"], ["floating"])
     limits = Limits(np.full(7, -np.inf), np.full(7, np.inf), *np.full((2, 6), np.inf))
     with pytest.raises(InvalidArgumentError, match=naming("initial_position", "'root_joint'", "quaternion", "0")):
-        initial_position({"root_joint.qw": 0.0}, at, limits)
+        initial_position({"root_joint.qw": 0.0}, joints, limits)
 
 
 @pytest.mark.parametrize("substeps", [1, 4])
 def test_divergence_names_the_length_of_the_steps_that_were_made(substeps: int) -> None:
-    one = plant(dt_s=0.1, substeps=substeps, hold_s=10.0, control_s=1.0)
-    one.robot.engine.forward_dynamics = lambda q, v, tau: np.full_like(q, np.inf)
-    assert one.offer(command(one, [0.5, 2.0]))
+    plant = unit_masses(dt_s=0.1, substeps=substeps, hold_s=10.0, control_s=1.0)
+    plant.robot.engine.forward_dynamics = lambda q, v, tau: np.full_like(q, np.inf)
+    assert plant.offer(command(plant, [0.5, 2.0]))
     with pytest.raises(FailedPreconditionError, match=naming(f"{0.1 / substeps:g} s")):
-        one.advance(1)
+        plant.advance(1)
 
 
 def test_a_robot_without_joints_is_no_plant() -> None:

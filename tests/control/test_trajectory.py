@@ -13,12 +13,14 @@ from dyn_service.control.trajectory import (
     ReferenceTrajectory,
     design_multi_sine,
     from_wire,
-    min_jerk,
+    powers,
+    quintic,
 )
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration, Limits
-from dyn_service.model.joints import JOINT_TYPES
+from dyn_service.model.joints import joint_of
 from tests.phrases import naming
+from tests.random_robots import MANY_TYPES as TYPES
 from tests.trees import configuration
 
 BOUNDS = Limits(
@@ -45,9 +47,9 @@ def test_derivatives_by_central_differences(motion: ReferenceTrajectory) -> None
     # of 1e-16 / h; the joints of a point-to-point motion have jumps of jerk, which cost h times the jump there.
     h = 1e-5
     t = np.linspace(0.001, 9.0, 2003)
-    here, before, after = motion.sample(t), motion.sample(t - h), motion.sample(t + h)
-    np.testing.assert_allclose((after.q - before.q) / (2.0 * h), here.v, atol=1e-7)
-    np.testing.assert_allclose((after.v - before.v) / (2.0 * h), here.a, atol=2e-3 if "Point" in repr(motion) else 1e-6)
+    now, left, right = motion.sample(t), motion.sample(t - h), motion.sample(t + h)
+    np.testing.assert_allclose((right.q - left.q) / (2.0 * h), now.v, atol=1e-7)
+    np.testing.assert_allclose((right.v - left.v) / (2.0 * h), now.a, atol=2e-3 if "Point" in repr(motion) else 1e-6)
 
 
 @pytest.mark.parametrize("motion", motions(V0), ids=["three sines", "one sine", "point to point"])
@@ -65,24 +67,24 @@ def test_keeps_to_the_limits_from_rest(motion: ReferenceTrajectory) -> None:
     assert np.all(reference.q <= BOUNDS.upper + 1e-12)
     if not isinstance(motion, PointToPoint):
         bounded = np.isfinite(BOUNDS.lower)
-        moved = np.ptp(reference.q, axis=0)
-        assert np.all(moved[bounded] > 0.05 * (BOUNDS.upper - BOUNDS.lower)[bounded])
-        after = motion.sample(np.linspace(motion.ramp_s, 30.0, 20001))
-        assert np.all(np.abs(after.v) <= 0.5 * BOUNDS.velocity)
+        travel = np.ptp(reference.q, axis=0)
+        assert np.all(travel[bounded] > 0.05 * (BOUNDS.upper - BOUNDS.lower)[bounded])
+        running = motion.sample(np.linspace(motion.ramp_s, 30.0, 20001))
+        assert np.all(np.abs(running.v) <= 0.5 * BOUNDS.velocity)
 
 
 @pytest.mark.parametrize("motion", motions(V0), ids=["three sines", "one sine", "point to point"])
 def test_survives_the_wire_to_the_last_bit(motion: ReferenceTrajectory) -> None:
     t = np.linspace(0.0, 9.0, 101)
-    again = from_wire(motion.to_wire()).sample(t)
-    assert all(np.array_equal(one, other) for one, other in zip(motion.sample(t), again, strict=True))
+    copy = from_wire(motion.to_wire()).sample(t)
+    assert all(np.array_equal(original, other) for original, other in zip(motion.sample(t), copy, strict=True))
 
 
 def test_times_broadcast() -> None:
     motion = motions(V0)[0]
-    many = motion.sample(np.array([[0.1, 0.2], [0.3, 5.0]]))
-    assert many.q.shape == (2, 2, 4)
-    assert np.array_equal(many.a[1, 1], motion.sample(5.0).a)
+    samples = motion.sample(np.array([[0.1, 0.2], [0.3, 5.0]]))
+    assert samples.q.shape == (2, 2, 4)
+    assert np.array_equal(samples.a[1, 1], motion.sample(5.0).a)
 
 
 def test_waypoints_are_reached_and_rested_at() -> None:
@@ -94,10 +96,11 @@ def test_waypoints_are_reached_and_rested_at() -> None:
 
 
 def test_min_jerk_ends() -> None:
-    value, slope, curve = min_jerk(np.array([-1.0, 0.0, 0.5, 1.0, 2.0]))
-    assert np.array_equal(value, [0.0, 0.0, 0.5, 1.0, 1.0])
-    assert np.array_equal(slope, [0.0, 0.0, 1.875, 0.0, 0.0])
-    assert np.array_equal(curve, [0.0, 0.0, 0.0, 0.0, 0.0])
+    times = np.array([-1.0, 0.0, 0.5, 1.0, 2.0])[:, None]
+    value, slope, curve = quintic(np.zeros(1), np.zeros(1), np.ones(1), 1.0, powers(times, 1.0))
+    assert np.array_equal(value[:, 0], [0.0, 0.0, 0.5, 1.0, 1.0])
+    assert np.array_equal(slope[:, 0], [0.0, 0.0, 1.875, 0.0, 0.0])
+    assert np.array_equal(curve[:, 0], [0.0, 0.0, 0.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -109,9 +112,9 @@ def test_min_jerk_ends() -> None:
     ],
 )
 def test_design_faults(design: MultiSineDesign, message: str) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as excinfo:
         design_multi_sine(design, BOUNDS, Q0, V0)
-    assert str(caught.value) == message
+    assert str(excinfo.value) == message
 
 
 @pytest.mark.parametrize(
@@ -130,60 +133,59 @@ def test_wire_faults(wire: dict) -> None:
 
 
 def test_where_positions_add_up_nothing_has_changed() -> None:
-    """To the last bit the sums of the module's page, and the values of the first release."""
+    """Up to rounding the sums of the module's page, and the values of the first release."""
     sines, points = motions(V0)[0], motions(V0)[2]
     assert isinstance(sines, MultiSine)
     t = np.linspace(0.0, 9.0, 401)[:, None]
     x = np.clip(t / sines.ramp_s, 0.0, 1.0)
-    fade, rise, bend = min_jerk(x)
-    rise, bend = rise / sines.ramp_s, bend / sines.ramp_s**2
     way, rest, T = sines.centre - Q0, 1.0 - x, sines.ramp_s
+    fade = x**3 * (10.0 - 15.0 * x + 6.0 * x * x)
+    rise, bend = 30.0 * x * x * rest * rest / T, 60.0 * x * rest * (1.0 - 2.0 * x) / T**2
     angle = t[..., None] * sines.frequency[:, None] + sines.phase
     sine, cosine = sines.amplitude * np.sin(angle), sines.amplitude * np.cos(angle)
     w = sines.frequency[:, None]
     q, v, a = sine.sum(axis=-2), (w * cosine).sum(axis=-2), -(w * w * sine).sum(axis=-2)
-    blend, slope, curve = min_jerk(x)
-    found = sines.sample(t[:, 0])
+    samples = sines.sample(t[:, 0])
     coast = V0 * T * (x * rest**3 * (1.0 + 3.0 * x))
-    assert np.array_equal(found.q, Q0 + way * blend + coast + fade * q)
+    rounding = {"rtol": 0.0, "atol": 1e-13}  # of coefficients up to 180, times ways up to 5
+    np.testing.assert_allclose(samples.q, Q0 + way * fade + coast + fade * q, **rounding)
     coast = V0 * (rest * rest * (1.0 + x * (2.0 - 15.0 * x)))
-    assert np.array_equal(found.v, way * slope / T + coast + rise * q + fade * v)
+    np.testing.assert_allclose(samples.v, way * rise + coast + rise * q + fade * v, **rounding)
     coast = V0 * (-12.0 * x * rest * (3.0 - 5.0 * x)) / T
-    assert np.array_equal(found.a, way * curve / T**2 + coast + bend * q + 2.0 * rise * v + fade * a)
-    begun = [
+    np.testing.assert_allclose(samples.a, way * bend + coast + bend * q + 2.0 * rise * v + fade * a, **rounding)
+    expected_sines = [
         [0.35900700225427074, 0.35098650799268516, 0.01310861259321237, 5.446639901066886],
         [-0.3890166964081785, 0.6115395602631071, 0.010711884021186589, 0.17559396084521445],
         [-1.4972595811153981, 0.6941034627163367, 0.01573609302630117, -0.9501572339105236],
     ]
-    np.testing.assert_allclose(np.stack(sines.sample(0.7)), begun, rtol=1e-13)
-    later = [
+    np.testing.assert_allclose(np.stack(sines.sample(0.7)), expected_sines, rtol=1e-13)
+    expected_points = [
         [-0.5623150617283953, 0.4376849382716047, 0.018753698765432092, 5.562315061728396],
         [1.2389135802469133, 1.2389135802469133, 0.02477827160493826, -1.2389135802469133],
         [0.44246913580247116, 0.44246913580247116, 0.008849382716049422, -0.44246913580247116],
     ]
-    np.testing.assert_allclose(np.stack(points.sample(4.3)), later, rtol=1e-13)
+    np.testing.assert_allclose(np.stack(points.sample(4.3)), expected_points, rtol=1e-13)
 
 
-SEVERAL = ("planar", "spherical", "floating")
-TYPES = tuple(kind for kind in JOINT_TYPES if kind not in ("fixed", "ball"))
-MIXED = ("floating", "revolute", "planar", "spherical", "prismatic", "screw")
+SEVERAL = tuple(kind for kind in TYPES if not joint_of(kind).single_dof)
+MIXED = ("floating", "revolute", "planar", "spherical", "cylindrical", "prismatic", "screw")
 
 
-def free(at: Configuration) -> Limits:
-    return Limits(np.full(at.nq, -np.inf), np.full(at.nq, np.inf), *np.full((2, at.nv), np.inf))
+def free(joints: Configuration) -> Limits:
+    return Limits(np.full(joints.nq, -np.inf), np.full(joints.nq, np.inf), *np.full((2, joints.nv), np.inf))
 
 
 def of_joints(kinds: tuple[str, ...], seed: int, moving: bool = True) -> dict[str, ReferenceTrajectory]:
     """Motions of joints of these types from a random state, or from rest."""
-    at, rng = configuration([f"j{k}" for k in range(len(kinds))], kinds), np.random.default_rng(seed)
-    bounds = free(at)
-    start, centre, *points = (at.random(rng, bounds.lower, bounds.upper) for _ in range(5))
-    speed = moving * rng.normal(size=at.nv)
-    about = MultiSineDesign(centre=centre.tolist(), harmonics=2)
+    joints, rng = configuration([f"j{k}" for k in range(len(kinds))], kinds), np.random.default_rng(seed)
+    bounds = free(joints)
+    start, centre, *points = (joints.random(rng, bounds.lower, bounds.upper) for _ in range(5))
+    speed = moving * rng.normal(size=joints.nv)
+    centred_design = MultiSineDesign(centre=centre.tolist(), harmonics=2)
     return {
-        "where it stands": design_multi_sine(MultiSineDesign(), bounds, start, speed, at),
-        "about a centre": design_multi_sine(about, bounds, start, speed, at),
-        "point to point": PointToPoint(start, speed, np.array(points), 1.5, 0.3, at),
+        "where it stands": design_multi_sine(MultiSineDesign(), bounds, start, speed, joints),
+        "about a centre": design_multi_sine(centred_design, bounds, start, speed, joints),
+        "point to point": PointToPoint(start, speed, np.array(points), 1.5, 0.3, joints),
     }
 
 
@@ -197,18 +199,18 @@ def test_velocity_and_acceleration_are_those_of_the_motion_of_the_body(kinds: tu
     h, t = 1e-5, np.linspace(0.001, 6.0, 1203)
     for seed in range(3):
         motion = of_joints(kinds, seed)[name]
-        here, before, after = motion.sample(t), motion.sample(t - h), motion.sample(t + h)
-        np.testing.assert_allclose(motion.on.difference(before.q, after.q) / (2.0 * h), here.v, atol=1e-7)
+        now, left, right = motion.sample(t), motion.sample(t - h), motion.sample(t + h)
+        np.testing.assert_allclose(motion.configuration.difference(left.q, right.q) / (2.0 * h), now.v, atol=1e-7)
         jerky = name == "point to point"
-        np.testing.assert_allclose((after.v - before.v) / (2.0 * h), here.a, atol=2e-3 if jerky else 1e-6)
-        np.testing.assert_allclose(motion.on.normalised(here.q), here.q, rtol=0.0, atol=1e-15)
+        np.testing.assert_allclose((right.v - left.v) / (2.0 * h), now.a, atol=2e-3 if jerky else 1e-6)
+        np.testing.assert_allclose(motion.configuration.normalised(now.q), now.q, rtol=0.0, atol=1e-15)
 
 
 @pytest.mark.parametrize("kinds", KINDS)
 def test_takes_over_without_a_jump_whatever_the_joints_do(kinds: tuple[str, ...]) -> None:
     for motion in of_joints(kinds, 5).values():
         begin = motion.sample(np.array([-0.1, 0.0]))
-        np.testing.assert_allclose(motion.on.difference(motion.q0, begin.q), 0.0, atol=1e-15)
+        np.testing.assert_allclose(motion.configuration.difference(motion.q0, begin.q), 0.0, atol=1e-15)
         np.testing.assert_allclose(begin.v, np.stack([motion.v0] * 2), rtol=0.0, atol=1e-15)
         np.testing.assert_allclose(begin.a, 0.0, atol=1e-12)
 
@@ -218,7 +220,7 @@ def test_waypoints_of_joints_with_several_ways_to_move_are_reached_and_rested_at
     assert isinstance(motion, PointToPoint)
     for leg in range(6):
         rest = motion.sample(leg * 1.8 + np.array([1.5, 1.65, 1.799]))
-        np.testing.assert_allclose(motion.on.difference(motion.points[leg % 3], rest.q), 0.0, atol=1e-13)
+        np.testing.assert_allclose(motion.configuration.difference(motion.points[leg % 3], rest.q), 0.0, atol=1e-13)
         np.testing.assert_allclose(rest.v, 0.0, atol=1e-12)
 
 
@@ -226,26 +228,26 @@ def test_waypoints_of_joints_with_several_ways_to_move_are_reached_and_rested_at
 def test_a_leg_goes_one_way_in_the_bodys_axes(kind: str) -> None:
     motion = of_joints((kind,), 4, moving=False)["point to point"]
     v = motion.sample(np.linspace(0.1, 1.4, 20)).v
-    along = motion.on.difference(motion.q0, motion.points[0])
-    np.testing.assert_allclose(v - np.outer(v @ along, along) / (along @ along), 0.0, atol=1e-14)
-    assert (v @ along > 0.0).all()
+    direction = motion.configuration.difference(motion.q0, motion.points[0])
+    np.testing.assert_allclose(v - np.outer(v @ direction, direction) / (direction @ direction), 0.0, atol=1e-14)
+    assert (v @ direction > 0.0).all()
 
 
 def test_a_multi_sine_keeps_to_the_limits_beside_joints_that_have_none() -> None:
-    at = configuration(["base", "lift", "ball"], ["planar", "prismatic", "spherical"])
-    bounds = free(at)
+    joints = configuration(["base", "lift", "ball"], ["planar", "prismatic", "spherical"])
+    bounds = free(joints)
     bounds.lower[3], bounds.upper[3] = -0.1, 0.3
     bounds.velocity[:] = [1.0, 1.0, 0.5, 0.4, 2.0, 2.0, 2.0]
-    start = at.integrate(at.neutral, np.array([1.0, 2.0, 0.5, 0.25, 0.3, 0.4, -0.2]))
-    motion = design_multi_sine(MultiSineDesign(), bounds, start, np.zeros(7), at)
-    found = motion.sample(np.linspace(0.0, 30.0, 20001))
-    assert (found.q[:, 3] >= -0.1).all()
-    assert (found.q[:, 3] <= 0.3).all()
-    assert np.ptp(found.q[:, 3]) > 0.1
+    start = joints.integrate(joints.neutral, np.array([1.0, 2.0, 0.5, 0.25, 0.3, 0.4, -0.2]))
+    motion = design_multi_sine(MultiSineDesign(), bounds, start, np.zeros(7), joints)
+    samples = motion.sample(np.linspace(0.0, 30.0, 20001))
+    assert (samples.q[:, 3] >= -0.1).all()
+    assert (samples.q[:, 3] <= 0.3).all()
+    assert np.ptp(samples.q[:, 3]) > 0.1
     assert (np.abs(motion.sample(np.linspace(2.0, 30.0, 20001)).v) <= 0.5 * bounds.velocity).all()
-    reach = np.abs(at.difference(start, found.q))
+    reach = np.abs(joints.difference(start, samples.q))
     assert (reach[:, [0, 1, 2, 4, 5, 6]] <= 0.6 * 1.0001).all()
-    assert (np.ptp(at.difference(start, found.q), axis=0) > 0.05).all()
+    assert (np.ptp(joints.difference(start, samples.q), axis=0) > 0.05).all()
 
 
 @pytest.mark.parametrize("moving", [True, False])
@@ -253,8 +255,10 @@ def test_joints_that_do_not_add_up_survive_the_wire_to_the_last_bit(moving: bool
     t = np.linspace(0.0, 9.0, 101)
     for motion in of_joints(MIXED, 3, moving).values():
         wire = msgspec.msgpack.decode(msgspec.msgpack.encode(motion.to_wire()))
-        again = from_wire(wire)
-        assert all(np.array_equal(one, other) for one, other in zip(motion.sample(t), again.sample(t), strict=True))
+        copy = from_wire(wire)
+        assert all(
+            np.array_equal(original, other) for original, other in zip(motion.sample(t), copy.sample(t), strict=True)
+        )
         assert [joint["type"] for joint in wire["joints"]] == list(MIXED)
 
 
@@ -271,10 +275,10 @@ def test_sines_that_go_several_ways_at_once_are_refused(entry: str) -> None:
 
 
 def test_faults_of_a_design_name_the_joint() -> None:
-    at = configuration(["ball", "lift"], ["spherical", "prismatic"])
-    bounds = free(at)
+    joints = configuration(["ball", "lift"], ["spherical", "prismatic"])
+    bounds = free(joints)
     bounds.lower[4], bounds.upper[4] = 0.0, 0.1
-    start, still = at.neutral, np.zeros(4)
+    start, zero = joints.neutral, np.zeros(4)
     for centre, message in (
         ([0.0, 0.0, 0.0, 1.0, 0.2], "the centre of joint 'lift' is outside of its limits"),
         (
@@ -284,8 +288,8 @@ def test_faults_of_a_design_name_the_joint() -> None:
         ([0.0] * 4, "centre has 4 numbers, the robot 5 positions"),
     ):
         with pytest.raises(InvalidArgumentError, match=f"^{message}$"):
-            design_multi_sine(MultiSineDesign(centre=centre), bounds, start, still, at)
+            design_multi_sine(MultiSineDesign(centre=centre), bounds, start, zero, joints)
     with pytest.raises(InvalidArgumentError, match=naming("5 positions", "4 velocities", "4 and 4")):
-        design_multi_sine(MultiSineDesign(), bounds, still, still)
+        design_multi_sine(MultiSineDesign(), bounds, zero, zero)
     with pytest.raises(InvalidArgumentError, match=naming("lower", "upper")):
         design_multi_sine(MultiSineDesign(), Limits(*map(np.zeros, (2, 3, 2, 2))), np.zeros(2), np.zeros(2))

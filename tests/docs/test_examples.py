@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,12 @@ from dyn_service.service.protocol.limits import DEFAULT_ENDPOINT
 WITH_PYTHON = [page for page in PAGES if examples(page.read_text(encoding="utf-8"))]
 WITH_SHELL = [page for page in PAGES if fenced(page.read_text(encoding="utf-8"), "sh")]
 name_of = lambda page: str(page.relative_to(ROOT))
+
+
+def named(page: Path, starts: str) -> Any:
+    """The page as a parameter; one with this word starts processes, for which a busy machine has no minute."""
+    is_slow = starts in page.read_text(encoding="utf-8")
+    return pytest.param(page, id=name_of(page), marks=[pytest.mark.slow] if is_slow else [])
 
 
 @pytest.fixture
@@ -42,7 +49,7 @@ def endpoint() -> Iterator[str]:
         yield server.endpoints[0]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
+@pytest.mark.parametrize("page", [named(page, "import subprocess") for page in WITH_PYTHON])
 def test_python_blocks_run_in_order_and_print_what_they_say(
     page: Path, folder: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -50,13 +57,13 @@ def test_python_blocks_run_in_order_and_print_what_they_say(
     if "import xarray" in text:
         pytest.importorskip("xarray", reason="the extra `studies` is not installed: pip install '.[studies]'")
     asks = any(DEFAULT_ENDPOINT in example.code for example in examples(text))
-    printed, space = run(text, page.name, {DEFAULT_ENDPOINT: request.getfixturevalue("endpoint")} if asks else {})
+    outputs, space = run(text, page.name, {DEFAULT_ENDPOINT: request.getfixturevalue("endpoint")} if asks else {})
     for value in space.values():
         if hasattr(value, "close") and not isinstance(value, type):
             value.close()  # a robot over the wire that the page leaves open
-    for k, (example, found) in enumerate(zip(examples(text), printed, strict=True)):
+    for k, (example, output) in enumerate(zip(examples(text), outputs, strict=True)):
         if example.text is not None:
-            fault = difference(example.text, found)
+            fault = difference(example.text, output)
             assert fault is None, f"{page.name}, block {k + 1}: {fault}; run python -m docs.pages"
 
 
@@ -64,12 +71,12 @@ def test_the_first_block_of_usage_has_certificates(folder: Path) -> None:
     """Every kernel that it makes of the shipped Panda is certified, without a warning."""
     text = (ROOT / "docs" / "usage.md").read_text(encoding="utf-8")
     first = "```python" + text.split("```python")[1]
-    (printed,), space = run(first, "usage.md", {})
+    (output,), space = run(first, "usage.md", {})
     robot = space["robot"]
     assert len(robot.certificates) >= 20
-    assert {name: found for name, found in robot.certificates.items() if not found.holds} == {}
+    assert {name: certificate for name, certificate in robot.certificates.items() if not certificate.holds} == {}
     assert robot.receipt.of_kind("warning") == ()
-    assert "warning" not in printed
+    assert "warning" not in output
 
 
 def test_there_are_pages_to_run() -> None:
@@ -88,7 +95,7 @@ def test_there_are_pages_to_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "same"),
+    ("expected", "output", "same"),
     [
         ("a 1.23 b", "a  1.24\nb", True),  # the last digit
         ("a 1.23 b", "a 1.25 b", False),
@@ -102,17 +109,17 @@ def test_there_are_pages_to_run() -> None:
         ("True", "False", False),
     ],
 )
-def test_comparison(expected: str, found: str, same: bool) -> None:
-    assert (difference(expected, found) is None) is same
+def test_comparison(expected: str, output: str, same: bool) -> None:
+    assert (difference(expected, output) is None) is same
 
 
 def test_update_rewrites_only_what_changed() -> None:
     block = "```python\n{}\n```\n"
     page = block.format("print(1)") + "```text\n5\n```\n\n" + block.format("x = 2")
     page += "\n" + block.format("print(x)") + "```text\n2\n```\n"
-    printed, _ = run(page, "page")
-    assert printed == ["1\n", "", "2\n"]
-    assert updated(page, printed) == page.replace("```text\n5\n", "```text\n1\n")
+    outputs, _ = run(page, "page")
+    assert outputs == ["1\n", "", "2\n"]
+    assert updated(page, outputs) == page.replace("```text\n5\n", "```text\n1\n")
 
 
 def commands(page: Path) -> list[str]:
@@ -120,16 +127,16 @@ def commands(page: Path) -> list[str]:
     return [line for block in blocks for line in block.splitlines() if line.strip()]
 
 
-@pytest.mark.parametrize("page", WITH_SHELL, ids=name_of)
+@pytest.mark.parametrize("page", [named(page, "\ndyn serve") for page in WITH_SHELL])
 def test_shell_blocks_are_run_somewhere(page: Path, folder: Path) -> None:
     """Installing, the launch and the tools are the gate's work, which takes them from the README or names them. A
     server is started here, and says what the page's comment says."""
-    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    gate = "".join((ROOT / ".ci" / name).read_text(encoding="utf-8") for name in ("run", "lint"))
     for line in commands(page):
         command, _, comment = (part.strip() for part in line.partition("#"))
         if command.startswith("python3 -m venv"):
             continue  # checked below
-        if command == "bash .ci/run":
+        if command in ("bash .ci/run", "bash .ci/lint"):
             continue  # the gate itself
         if command.startswith(".venv/bin/"):
             for tool in command.split("&&"):
@@ -142,16 +149,16 @@ def test_shell_blocks_are_run_somewhere(page: Path, folder: Path) -> None:
         process = subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, text=True)
         try:
             assert process.stdout is not None
-            said = process.stdout.readline().strip()
+            ready_line = process.stdout.readline().strip()
         finally:
             process.terminate()
             process.communicate(timeout=240)
         port = re.compile(r":\d+ ")
-        assert port.sub(": ", said) == port.sub(": ", comment)
+        assert port.sub(": ", ready_line) == port.sub(": ", comment)
 
 
 def test_the_gate_runs_the_readmes_installing_blocks() -> None:
-    gate = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    gate = "".join((ROOT / ".ci" / name).read_text(encoding="utf-8") for name in ("run", "lint"))
     for line in commands(ROOT / "README.md"):
         if line.startswith("python3 -m venv"):
             heading = "Run" if "dyn launch" in line else "Test"

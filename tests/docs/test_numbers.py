@@ -21,13 +21,13 @@ THEORY = ROOT / "docs" / "theory"
 
 @pytest.mark.parametrize("name", QUICK)
 def test_quick_parts_are_current(name: str) -> None:
-    page, made = QUICK[name]
-    there = section((THEORY / page).read_text(encoding="utf-8"), name)
+    page, compute = QUICK[name]
+    shown_section = section((THEORY / page).read_text(encoding="utf-8"), name)
     command = "run python -m docs.theory.make_plots numbers"
     if name in ("counts", "robots"):  # counts of operations are exact, on every machine
-        assert there == made().strip(), command
+        assert shown_section == compute().strip(), command
     else:
-        assert difference(there, made()) is None, command
+        assert difference(shown_section, compute()) is None, command
 
 
 def test_every_part_has_its_program() -> None:
@@ -36,10 +36,10 @@ def test_every_part_has_its_program() -> None:
 
     source = inspect.getsource(make_plots)
     slow = {(page, name) for page, name in re.findall(r'write\("([\w.]+)", "(\w+)"', source)}
-    written = slow | {(page, name) for name, (page, _) in QUICK.items()}
-    found = {(path.name, name) for path in PAGES for name in sections(path.read_text(encoding="utf-8"))}
-    assert found == written
-    for page, name in found:
+    documented = slow | {(page, name) for name, (page, _) in QUICK.items()}
+    sections_found = {(path.name, name) for path in PAGES for name in sections(path.read_text(encoding="utf-8"))}
+    assert sections_found == documented
+    for page, name in sections_found:
         assert section((THEORY / page).read_text(encoding="utf-8"), name)
 
 
@@ -50,17 +50,17 @@ def test_figures_are_there_and_are_drawn() -> None:
     for path in THEORY.glob("*.md"):
         for image in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
             assert (path.parent / image).is_file(), image
-            drawn = Path(image).suffix == ".svg" and Path(image).stem in DRAWINGS
-            assert drawn or f'"{Path(image).stem}' in source or f"{Path(image).name}" in source, (
+            is_drawn = Path(image).suffix == ".svg" and Path(image).stem in DRAWINGS
+            assert is_drawn or f'"{Path(image).stem}' in source or f"{Path(image).name}" in source, (
                 f"nothing draws {image}"
             )
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
 def test_drawings_are_current(name: str) -> None:
-    there = (THEORY / "img" / f"{name}.svg").read_text(encoding="utf-8")
-    assert there == DRAWINGS[name](), "run python -m docs.theory.make_plots drawings"
-    ElementTree.fromstring(there)
+    svg = (THEORY / "img" / f"{name}.svg").read_text(encoding="utf-8")
+    assert svg == DRAWINGS[name](), "run python -m docs.theory.make_plots drawings"
+    ElementTree.fromstring(svg)
     assert any(f"img/{name}.svg" in page.read_text(encoding="utf-8") for page in THEORY.glob("*.md"))
 
 

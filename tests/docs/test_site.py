@@ -18,28 +18,28 @@ from docs.pages import ROOT
 
 def _paths(nav: list[Any]) -> Iterator[str]:
     for entry in nav:
-        for where in entry.values():
-            yield from _paths(where) if isinstance(where, list) else [where]
+        for page in entry.values():
+            yield from _paths(page) if isinstance(page, list) else [page]
 
 
 def test_every_page_is_on_the_map_once() -> None:
     site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
     docs = ROOT / site["docs_dir"]
-    there = {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name != "adr"} | {
+    pages = {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name != "adr"} | {
         "adr/README.md"
     }
     mapped = list(_paths(site["nav"]))
     assert len(mapped) == len(set(mapped))
-    assert set(mapped) == there
+    assert set(mapped) == pages
 
 
 def test_every_decision_is_on_the_list() -> None:
     folder = ROOT / "docs" / "adr"
-    listed = re.findall(
+    links = re.findall(
         r"^\| \[(\d+)\]\((\d{4}-[\w-]+\.md)\) \|", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE
     )
-    assert [name for _, name in listed] == sorted(path.name for path in folder.glob("0*.md"))
-    assert all(int(number) == int(name[:4]) for number, name in listed)
+    assert [name for _, name in links] == sorted(path.name for path in folder.glob("0*.md"))
+    assert all(int(number) == int(name[:4]) for number, name in links)
 
 
 def test_code_blocks_say_nothing_that_the_builder_does_not_know() -> None:
@@ -56,9 +56,9 @@ def test_the_built_site_has_pages_and_no_programs(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "zensical.toml", tmp_path)
     subprocess.run([Path(sys.executable).parent / "zensical", "build"], cwd=tmp_path, check=True, capture_output=True)
-    built = {path.suffix for path in (tmp_path / "build" / "site").rglob("*") if path.is_file()}
-    assert ".html" in built
-    assert ".py" not in built
+    suffixes = {path.suffix for path in (tmp_path / "build" / "site").rglob("*") if path.is_file()}
+    assert ".html" in suffixes
+    assert ".py" not in suffixes
 
 
 def test_each_command_is_on_its_own_line() -> None:
@@ -78,9 +78,9 @@ def test_formulas_of_the_theory_are_converted() -> None:
         text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
         assert text.count("$") % 2 == 0, page.name
         for formula in re.findall(r"\$\$\n(.*?)\n\$\$|\$([^$]+)\$", text, re.DOTALL):
-            made = re.sub("<[^>]*>", "", convert(formula[0] or formula[1]))
-            assert "\\" not in made, (page.name, formula)
-            assert "&" not in re.sub(r"&#?\w+;", "", made), (page.name, formula)
+            plain_text = re.sub("<[^>]*>", "", convert(formula[0] or formula[1]))
+            assert "\\" not in plain_text, (page.name, formula)
+            assert "&" not in re.sub(r"&#?\w+;", "", plain_text), (page.name, formula)
             count += 1
     assert count > 400
 

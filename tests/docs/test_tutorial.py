@@ -60,13 +60,13 @@ def another_terminal(command: str, folder: Path, environment: dict[str, str]) ->
     ) as launch:
         assert launch.stdout is not None
         try:
-            said = []
+            outputs = []
             for line in launch.stdout:
-                said.append(line)
+                outputs.append(line)
                 if "ready: " in line:
                     break
             else:
-                pytest.fail("".join(said))
+                pytest.fail("".join(outputs))
             yield
         finally:
             launch.send_signal(signal.SIGINT)
@@ -88,11 +88,11 @@ def test_word_by_word(tmp_path: Path) -> None:
     environment["PYTEST_ADDOPTS"] = "-p dyn_service.hil.plugin"  # as where the package is installed
     followed = list(steps())
     assert len(followed) >= 8
-    for beside, together in groupby(followed, key=lambda step: step.beside):
+    for parallel, group in groupby(followed, key=lambda step: step.beside):
         with ExitStack() as stack:
-            if beside:
-                stack.enter_context(another_terminal(beside, folder, environment))
-            for step in together:
+            if parallel:
+                stack.enter_context(another_terminal(parallel, folder, environment))
+            for step in group:
                 follow(step, folder, environment)
 
 
@@ -109,8 +109,8 @@ def follow(step: Step, folder: Path, environment: dict[str, str]) -> None:
         ran = subprocess.run(
             step.text, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=240
         )
-        said = ran.stdout + ran.stderr
+        output = ran.stdout + ran.stderr
         failing = any("failed" in line for line in step.prints)  # the page says so
-        assert (ran.returncode != 0) is failing, f"$ {step.text}\n{said}"
+        assert (ran.returncode != 0) is failing, f"$ {step.text}\n{output}"
         for line in step.prints:
-            assert line in said, f"$ {step.text}\nprints no {line!r} but\n{said}"
+            assert line in output, f"$ {step.text}\nprints no {line!r} but\n{output}"

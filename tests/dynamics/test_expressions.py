@@ -16,9 +16,9 @@ import pytest
 from dyn_service.dynamics import expressions as ex
 from tests.conftest import URDF
 
-_THEIRS = {
-    ex.NAMES.index(ours): getattr(ca, f"OP_{theirs}")
-    for ours, theirs in (
+_CASADI_CODES = {
+    ex.NAMES.index(ours): getattr(ca, f"OP_{casadi_name}")
+    for ours, casadi_name in (
         *((name, name.upper()) for name in ("add", "sub", "mul", "div", "neg", "twice", "sqrt", "sin", "cos", "tanh")),
         *((name, name.upper()) for name in ("atan2", "fabs", "copysign", "not", "if_else_zero", "fmin", "fmax")),
         *(("square", "SQ"), ("inverse", "INV"), ("less", "LT")),
@@ -26,17 +26,19 @@ _THEIRS = {
 }
 
 
-def alike(ours: Any, theirs: ca.SX) -> bool:
+def alike(ours: Any, casadi_entry: ca.SX) -> bool:
     """Whether both are the same operations; of a division of numbers by zero ours keeps the sign, and NaN."""
     if not isinstance(ours, ex.Node):
         ours = 0.0 if ours is None else ours
-        if not theirs.is_constant():
+        if not casadi_entry.is_constant():
             return False
-        return float(theirs) == ours or not (math.isfinite(ours) or math.isfinite(float(theirs)))
-    if theirs.is_constant() or theirs.is_symbolic() or ours.op == ex.SYMBOL:
-        return ours.op == ex.SYMBOL and theirs.is_symbolic() and theirs.name() == ours.name
+        return float(casadi_entry) == ours or not (math.isfinite(ours) or math.isfinite(float(casadi_entry)))
+    if casadi_entry.is_constant() or casadi_entry.is_symbolic() or ours.op == ex.SYMBOL:
+        return ours.op == ex.SYMBOL and casadi_entry.is_symbolic() and casadi_entry.name() == ours.name
     operands = [ours.a] if ours.b is None else [ours.a, ours.b]
-    return theirs.op() == _THEIRS[ours.op] and all(alike(x, theirs.dep(k)) for k, x in enumerate(operands))
+    return casadi_entry.op() == _CASADI_CODES[ours.op] and all(
+        alike(x, casadi_entry.dep(k)) for k, x in enumerate(operands)
+    )
 
 
 UNARY: tuple[Callable[[Any, Any], Any], ...] = (
@@ -60,6 +62,7 @@ UNARY: tuple[Callable[[Any, Any], Any], ...] = (
     lambda m, x: -1 * x,
 )
 BINARY: tuple[Callable[[Any, Any, Any], Any], ...] = (
+    # As often as in a robot's equations: sums and products meet each other, where the simplifications are.
     *[lambda m, x, y: x + y] * 6,
     *[lambda m, x, y: x - y] * 6,
     *[lambda m, x, y: x * y] * 6,
@@ -80,44 +83,45 @@ def test_scalars(seed: int) -> None:
     with ex.graph():
         pool: list[tuple[ex.Matrix, ca.SX]] = [(ex.sym(name), ca.SX.sym(name)) for name in "xyz"[: 1 + seed % 3]]
         pool += [(ex.matrix(value), ca.SX(value)) for value in (0.5, 2.0, 0.1) if rng.random() < 0.3]
-        known = {id(ours.data[0]): theirs for ours, theirs in pool}
+        casadi_of = {id(ours.data[0]): casadi_symbol for ours, casadi_symbol in pool}
         for _ in range(20):
             if rng.random() < 0.4:
-                made: Any = UNARY[rng.integers(len(UNARY))]
-                given = [pool[rng.integers(len(pool))]]
+                operation: Any = UNARY[rng.integers(len(UNARY))]
+                operands = [pool[rng.integers(len(pool))]]
             else:
-                made = BINARY[rng.integers(len(BINARY))]
-                given = [pool[rng.integers(len(pool))] for _ in range(2)]
-            ours, theirs = made(ex, *(x for x, _ in given)), made(ca, *(x for _, x in given))
+                operation = BINARY[rng.integers(len(BINARY))]
+                operands = [pool[rng.integers(len(pool))] for _ in range(2)]
+            ours, casadi_result = operation(ex, *(x for x, _ in operands)), operation(ca, *(x for _, x in operands))
             (entry,) = ours.data
             if isinstance(entry, ex.Node):
-                assert alike(entry, theirs), (entry, theirs)
-                pool.append((ours, known.setdefault(id(entry), theirs)))
+                assert alike(entry, casadi_result), (entry, casadi_result)
+                pool.append((ours, casadi_of.setdefault(id(entry), casadi_result)))
             else:
-                assert alike(entry, theirs), (entry, theirs)
+                assert alike(entry, casadi_result), (entry, casadi_result)
 
 
-def _drawn(rng: np.random.Generator, name: str, shape: tuple[int, int]) -> tuple[ex.Matrix, ca.SX]:
+def _random_matrices(rng: np.random.Generator, name: str, shape: tuple[int, int]) -> tuple[ex.Matrix, ca.SX]:
     """Symbols, numbers and structural zeros at random places."""
-    ours, theirs = ex.sym(name, *shape), ca.SX.sym(name, *shape)
+    ours, casadi_matrix = ex.sym(name, *shape), ca.SX.sym(name, *shape)
     other = ca.SX(*shape)
     data: list[Any] = []
     for k, x in enumerate(ours.data):
+        # Whole numbers: 0, 1, -1 and 2 are those that simplifications treat in a special way.
         kind, value = rng.integers(5), float(rng.integers(-2, 3))
         data.append(None if kind == 0 else value if kind == 1 else x)
         if kind:
-            other[k] = value if kind == 1 else theirs[k]
+            other[k] = value if kind == 1 else casadi_matrix[k]
     return ex.Matrix(*shape, data), other
 
 
-def _equal(ours: ex.Matrix, theirs: Any) -> None:
-    theirs = ca.SX(theirs)
-    assert ours.shape == theirs.shape
+def _equal(ours: ex.Matrix, casadi_matrix: Any) -> None:
+    casadi_matrix = ca.SX(casadi_matrix)
+    assert ours.shape == casadi_matrix.shape
     rows = ours.shape[0]
-    there = [theirs.sparsity().has_nz(k % rows, k // rows) for k in range(len(ours.data))]
-    assert [x is not None for x in ours.data] == there
+    nonzero = [casadi_matrix.sparsity().has_nz(k % rows, k // rows) for k in range(len(ours.data))]
+    assert [x is not None for x in ours.data] == nonzero
     for k in ours.places:
-        assert alike(ours.data[k], theirs[k]), (ours.data[k], theirs[k])
+        assert alike(ours.data[k], casadi_matrix[k]), (ours.data[k], casadi_matrix[k])
 
 
 MATRICES: dict[str, Callable[..., Any]] = {
@@ -166,9 +170,11 @@ def test_matrices(case: str) -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
         with ex.graph():
-            drawn = [_drawn(rng, name, (3, columns)) for name, columns in (("A", 3), ("B", 3), ("v", 1), ("w", 1))]
-            drawn.append((ex.sym("s"), ca.SX.sym("s")))
-            _equal(MATRICES[case](ex, *(x for x, _ in drawn)), MATRICES[case](ca, *(x for _, x in drawn)))
+            operands = [
+                _random_matrices(rng, name, (3, columns)) for name, columns in (("A", 3), ("B", 3), ("v", 1), ("w", 1))
+            ]
+            operands.append((ex.sym("s"), ca.SX.sym("s")))
+            _equal(MATRICES[case](ex, *(x for x, _ in operands)), MATRICES[case](ca, *(x for _, x in operands)))
 
 
 def test_entries_are_set() -> None:
@@ -196,24 +202,25 @@ def _formulas(m: Any, x: Any) -> Any:
 def test_derivatives_and_substitution() -> None:
     with ex.graph():
         x, d, y, e = ex.sym("x", 3), ex.sym("d", 3), ca.SX.sym("x", 3), ca.SX.sym("d", 3)
-        ours, theirs = _formulas(ex, x), _formulas(ca, y)
-        _equal(ex.jtimes(ours, x, d), ca.jtimes(theirs, y, e))
-        found, expected = ex.jacobian(ours, x), ca.densify(ca.jacobian(theirs, y))
-        assert all(alike(a, expected[k]) for k, a in enumerate(found.data))
-        moved = ex.substitute([ours, found], [x], [ex.vertcat(d[1] + d[2], 2.0, d[0])])
-        _equal(moved[0], ca.substitute(theirs, y, ca.vertcat(e[1] + e[2], 2.0, e[0])))
-        numbers = ex.substitute(moved, [d], [[0.3, -0.7, 1.9]])
-        at = [1.2, 2.0, 0.3]
-        values, slopes = ca.Function("f", [y], [theirs, expected])(at)
+        ours, casadi_value = _formulas(ex, x), _formulas(ca, y)
+        _equal(ex.jtimes(ours, x, d), ca.jtimes(casadi_value, y, e))
+        jacobian, expected = ex.jacobian(ours, x), ca.densify(ca.jacobian(casadi_value, y))
+        assert all(alike(a, expected[k]) for k, a in enumerate(jacobian.data))
+        substituted = ex.substitute([ours, jacobian], [x], [ex.vertcat(d[1] + d[2], 2.0, d[0])])
+        _equal(substituted[0], ca.substitute(casadi_value, y, ca.vertcat(e[1] + e[2], 2.0, e[0])))
+        numbers = ex.substitute(substituted, [d], [[0.3, -0.7, 1.9]])
+        numbers_of_x = [1.2, 2.0, 0.3]
+        values, slopes = ca.Function("f", [y], [casadi_value, expected])(numbers_of_x)
+        # CasADi evaluates the same operations; its sums of several terms may have another order.
         np.testing.assert_allclose(numbers[0].array(), np.array(values), rtol=1e-15)
         np.testing.assert_allclose(numbers[1].array(), np.array(slopes), rtol=1e-14, atol=1e-15)
-        program = ex.Program.of([x], [ours, ex.densify(found)])
-        computed = program([np.array(at)])
-        np.testing.assert_allclose(computed[0], np.array(values).ravel(), rtol=1e-15)
-        (again, _), (one, two) = program.on([d]), ex.substitute([ours, found], [x], [d])
-        assert ex.is_equal(again, one)
-        assert not ex.is_equal(again, one + 1)
-        assert two.shape == (10, 3)
+        program = ex.Program.of([x], [ours, ex.densify(jacobian)])
+        results = program([np.array(numbers_of_x)])
+        np.testing.assert_allclose(results[0], np.array(values).ravel(), rtol=1e-15)
+        (reapplied, _), (directly, direct_jacobian) = program.on([d]), ex.substitute([ours, jacobian], [x], [d])
+        assert ex.is_equal(reapplied, directly)
+        assert not ex.is_equal(reapplied, directly + 1)
+        assert direct_jacobian.shape == (10, 3)
 
 
 def test_instructions_stand_in_the_order_of_casadi() -> None:
@@ -221,9 +228,9 @@ def test_instructions_stand_in_the_order_of_casadi() -> None:
     x, y = ex.sym("x", 3), ca.SX.sym("x", 3)
     program = ex.Program.of([x], [_formulas(ex, x)])
     function = ca.Function("f", [y], [ca.cse(_formulas(ca, y))])
-    theirs = [function.instruction_id(k) for k in range(function.n_instructions())]
+    casadi_operations = [function.instruction_id(k) for k in range(function.n_instructions())]
     special = {ex.CONSTANT: ca.OP_CONST, ex.INPUT: ca.OP_INPUT, ex.OUTPUT: ca.OP_OUTPUT}
-    assert [special.get(op) or _THEIRS[op] for op, *_ in program.instructions] == theirs
+    assert [special.get(op) or _CASADI_CODES[op] for op, *_ in program.instructions] == casadi_operations
 
 
 def test_equal_expressions_are_one() -> None:
@@ -271,34 +278,35 @@ def test_simplified_expressions_have_the_value_of_the_plain_ones(build: Any, num
     rng = np.random.default_rng(0)
     with ex.graph():
         symbols = [ex.sym(name) for name in "xyz"]
-        built = build(*symbols)
+        expression = build(*symbols)
         for _ in range(5):
             numbers = rng.normal(size=3).tolist()
-            (found,) = ex.substitute([built], symbols, numbers)
-            assert found.elements() == pytest.approx([number(*numbers)], rel=1e-14)
+            (value,) = ex.substitute([expression], symbols, numbers)
+            # The simplified expression has fewer operations than NumPy's, so that both round differently.
+            assert value.elements() == pytest.approx([number(*numbers)], rel=1e-14)
 
 
 def test_structural_zeros_of_symbols_are_not_replaced() -> None:
     with ex.graph():
         x = ex.sym("x")
         w = ex.symbols_like("w", ex.vertcat(x, ex.zeros(1)))
-        (found,) = ex.substitute([ex.vertcat(w[0], ex.zeros(1))], [w], [ex.vertcat(1.0, 2.0)])
-        assert found.data == [1.0, None]
+        (result,) = ex.substitute([ex.vertcat(w[0], ex.zeros(1))], [w], [ex.vertcat(1.0, 2.0)])
+        assert result.data == [1.0, None]
 
 
 def test_numbers_are_never_negative_zeros_and_keep_nan() -> None:
     assert [math.copysign(1.0, x) for x in ex.matrix(np.array([-0.0, 0.0])).elements()] == [1.0, 1.0]
-    for found in (ex.matrix(math.nan) / 0.0, ex.sin(ex.matrix(math.inf)), ex.cos(ex.matrix(-math.inf))):
-        assert all(map(math.isnan, found.elements()))
+    for matrix in (ex.matrix(math.nan) / 0.0, ex.sin(ex.matrix(math.inf)), ex.cos(ex.matrix(-math.inf))):
+        assert all(map(math.isnan, matrix.elements()))
 
 
 def test_a_graph_leaves_the_garbage_collector_alone() -> None:
-    before = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         with ex.graph():
             ex.sym("x")
         assert not gc.isenabled()
     finally:
-        if before:
+        if was_enabled:
             gc.enable()

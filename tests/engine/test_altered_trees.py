@@ -26,15 +26,15 @@ def link(name: str, mass: float) -> str:
     return f'<link name="{name}">{body}{inertia}</link>'
 
 
-def joint(name: str, kind: str, parent: str, child: str, xyz: str = "0 0 1", more: str = "") -> str:
+def joint(name: str, kind: str, parent: str, child: str, xyz: str = "0 0 1", extra: str = "") -> str:
     limit = '<limit lower="-1" upper="1" effort="9" velocity="9"/>'
     return (
         f'<joint name="{name}" type="{kind}"><origin xyz="{xyz}"/><parent link="{parent}"/><child link="{child}"/>'
-        f'<axis xyz="0 0 1"/>{"" if kind == "fixed" else limit}{more}</joint>'
+        f'<axis xyz="0 0 1"/>{"" if kind == "fixed" else limit}{extra}</joint>'
     )
 
 
-def described(multiplier: float = 2.0, tool: float = 0.5, at: str = "0 0 1") -> Description:
+def described(multiplier: float = 2.0, tool: float = 0.5, turn_xyz: str = "0 0 1") -> Description:
     """A base, an arm with a tool welded to it, a slide, and a gear that follows the arm's joint at 2 q + 0.3."""
     mimic = f'<mimic joint="turn" multiplier="{multiplier}" offset="0.3"/>'
     return read_text(
@@ -44,10 +44,10 @@ def described(multiplier: float = 2.0, tool: float = 0.5, at: str = "0 0 1") -> 
         + link("tool", tool)
         + link("sled", 3.0)
         + link("gear", 1.0)
-        + joint("turn", "revolute", "base", "arm", at)
+        + joint("turn", "revolute", "base", "arm", turn_xyz)
         + joint("weld", "fixed", "arm", "tool", "0.5 0 0")
         + joint("slide", "prismatic", "arm", "sled")
-        + joint("follow", "revolute", "base", "gear", more=mimic)
+        + joint("follow", "revolute", "base", "gear", extra=mimic)
         + "</robot>"
     )
 
@@ -55,16 +55,16 @@ def described(multiplier: float = 2.0, tool: float = 0.5, at: str = "0 0 1") -> 
 def trees(description: Description, **numbers: Mapping[str, float]) -> AlteredTrees:
     """Returns the trees of a description whose joints have these numbers, by property, then by joint."""
     joints = [
-        replace(each, **{part: of[each.name] for part, of in numbers.items() if each.name in of})
-        for each in description.joints
+        replace(joint_, **{part: values[joint_.name] for part, values in numbers.items() if joint_.name in values})
+        for joint_ in description.joints
     ]
     tree = tree_of(replace(description, joints=tuple(joints)))
     return AlteredTrees(tree, weld(tree), np.array([0.0, 0.0, -9.81]))
 
 
-def said(overlay: Overlay, of: AlteredTrees | None = None) -> AlteredTrees:
-    of = of or trees(described())
-    return with_overlay(of.tree, of.weld, overlay, "overlay")
+def overlaid_trees(overlay: Overlay, base_trees: AlteredTrees | None = None) -> AlteredTrees:
+    base_trees = base_trees or trees(described())
+    return with_overlay(base_trees.tree, base_trees.weld, overlay, "overlay")
 
 
 def index(tree: Tree, name: str) -> int:
@@ -73,48 +73,54 @@ def index(tree: Tree, name: str) -> int:
 
 def test_a_payload_is_added_about_the_common_centre() -> None:
     """2 kg at 0.1 m and 2 kg at 0.3 m are 4 kg at 0.2 m with 2 * 0.1^2 of each across; then with the tool."""
-    found = said(Overlay(Payload("arm", 2.0, (0.3, 0.0, 0.0), np.diag([0.01, 0.01, 0.02]))))
-    arm = found.tree.inertia[index(found.tree, "arm")]
+    overlaid = overlaid_trees(Overlay(Payload("arm", 2.0, (0.3, 0.0, 0.0), np.diag([0.01, 0.01, 0.02]))))
+    arm = overlaid.tree.inertia[index(overlaid.tree, "arm")]
     assert arm.mass == 4.0
+    # One rounding each: sums of two bodies whose numbers are not doubles.
     np.testing.assert_allclose(arm.com, [0.2, 0.0, 0.0], atol=1e-16)
     np.testing.assert_allclose(arm.about_com, np.diag([0.03, 0.08, 0.1]), atol=1e-16)
-    body = found.weld.tree.inertia[found.weld.tree.links.index("arm")]
+    body = overlaid.weld.tree.inertia[overlaid.weld.tree.links.index("arm")]
     assert body.mass == 4.5
     np.testing.assert_allclose(body.com, [(4.0 * 0.2 + 0.5 * 0.6) / 4.5, 0.0, 0.0], atol=1e-15)
-    assert found.gravity is None
-    alone = trees(described())
-    again = with_payload(alone.tree, alone.weld, Payload("arm", 2.0, (0.3, 0.0, 0.0), np.diag([0.01, 0.01, 0.02])), "p")
-    assert again.weld.tree.fingerprint == found.weld.tree.fingerprint
-    assert again.tree.fingerprint == found.tree.fingerprint
+    assert overlaid.gravity is None
+    base_trees = trees(described())
+    with_arm_payload = with_payload(
+        base_trees.tree, base_trees.weld, Payload("arm", 2.0, (0.3, 0.0, 0.0), np.diag([0.01, 0.01, 0.02])), "p"
+    )
+    assert with_arm_payload.weld.tree.fingerprint == overlaid.weld.tree.fingerprint
+    assert with_arm_payload.tree.fingerprint == overlaid.tree.fingerprint
 
 
 def test_payloads_are_added_to_the_inertial_of_the_overlay() -> None:
-    found = said(Overlay([Payload("sled", 1.0), Payload("sled", 2.0)], {"sled": Inertial(5.0)}))
-    assert found.tree.inertia[index(found.tree, "sled")].mass == 8.0
-    assert found.weld.tree.inertia[found.weld.tree.links.index("sled")].mass == 8.0
+    overlaid = overlaid_trees(Overlay([Payload("sled", 1.0), Payload("sled", 2.0)], {"sled": Inertial(5.0)}))
+    assert overlaid.tree.inertia[index(overlaid.tree, "sled")].mass == 8.0
+    assert overlaid.weld.tree.inertia[overlaid.weld.tree.links.index("sled")].mass == 8.0
 
 
 def test_joint_numbers_are_applied_to_their_joint() -> None:
     """For each property. The rest of a mimic joint is relative to its position with the mimicked joint at zero."""
-    given = {"damping": 1.0, "friction": 2.0, "friction_width": 3.0, "armature": 4.0, "stiffness": 5.0, "rest": 6.0}
+    numbers = {"damping": 1.0, "friction": 2.0, "friction_width": 3.0, "armature": 4.0, "stiffness": 5.0, "rest": 6.0}
     for name, rest in (("turn", 6.0), ("slide", 6.0), ("follow", 5.7)):
-        found = said(Overlay(joints={name: JointNumbers(**given)})).tree  # type: ignore[arg-type]
-        own = trees(described()).tree
-        at = found.moving_joints.index(name)
-        values = [array[at] for array in found.passive.arrays]
+        overlaid = overlaid_trees(Overlay(joints={name: JointNumbers(**numbers)})).tree  # type: ignore[arg-type]
+        base_tree = trees(described()).tree
+        k = overlaid.moving_joints.index(name)
+        values = [array[k] for array in overlaid.passive.arrays]
+        # The rest of the mimic joint is divided by the multiplier and shifted, which rounds.
         np.testing.assert_allclose(values, [1.0, 2.0, 3.0, 4.0, 5.0, rest], rtol=1e-15)
-        for array, before in zip(found.passive.arrays, own.passive.arrays, strict=True):
-            np.testing.assert_array_equal(np.delete(array, at), np.delete(before, at))
-    many = said(Overlay(joints={"turn": JointNumbers([1.0, 2.0]), "slide": JointNumbers([[3.0]])})).tree
-    assert many.passive.damping[..., many.moving_joints.index("turn")].tolist() == [[1.0, 2.0]]
-    assert many.passive.damping[..., many.moving_joints.index("slide")].tolist() == [[3.0, 3.0]]
+        for array, base_array in zip(overlaid.passive.arrays, base_tree.passive.arrays, strict=True):
+            np.testing.assert_array_equal(np.delete(array, k), np.delete(base_array, k))
+    both_overlaid = overlaid_trees(
+        Overlay(joints={"turn": JointNumbers([1.0, 2.0]), "slide": JointNumbers([[3.0]])})
+    ).tree
+    assert both_overlaid.passive.damping[..., both_overlaid.moving_joints.index("turn")].tolist() == [[1.0, 2.0]]
+    assert both_overlaid.passive.damping[..., both_overlaid.moving_joints.index("slide")].tolist() == [[3.0, 3.0]]
 
 
 def test_locked_joints_have_no_passive_forces() -> None:
-    own = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
-    found = said(Overlay(locked=["turn"]), own)
-    assert found.tree.locked_joints == found.weld.tree.locked_joints == {"turn"}
-    by_name = dict(zip(found.tree.moving_joints, found.tree.passive.damping.tolist(), strict=True))
+    damped = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
+    overlaid = overlaid_trees(Overlay(locked=["turn"]), damped)
+    assert overlaid.tree.locked_joints == overlaid.weld.tree.locked_joints == {"turn"}
+    by_name = dict(zip(overlaid.tree.moving_joints, overlaid.tree.passive.damping.tolist(), strict=True))
     assert by_name == {"turn": 0.0, "slide": 2.0, "follow": 0.0}
 
 
@@ -136,17 +142,17 @@ EDGES: list[tuple[Any, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("inertia", "taken"), EDGES, ids=range(len(EDGES)))
-def test_physically_possible_inertias_are_accepted(inertia: Any, taken: bool) -> None:
+@pytest.mark.parametrize(("inertia", "is_accepted"), EDGES, ids=range(len(EDGES)))
+def test_physically_possible_inertias_are_accepted(inertia: Any, is_accepted: bool) -> None:
     """Deviations of three printed digits and of the rounding of a rotated inertia are accepted, larger ones refused."""
     overlay = Overlay(links={"sled": Inertial(inertia=inertia)})
-    if taken:
-        found = said(overlay).tree
-        np.testing.assert_array_equal(found.inertia[index(found, "sled")].about_com, inertia)
+    if is_accepted:
+        overlaid = overlaid_trees(overlay).tree
+        np.testing.assert_array_equal(overlaid.inertia[index(overlaid, "sled")].about_com, inertia)
         return
-    with pytest.raises(InvalidArgumentError) as caught:
-        said(overlay)
-    assert caught.value.path == "overlay.links.sled.inertia"
+    with pytest.raises(InvalidArgumentError) as error:
+        overlaid_trees(overlay)
+    assert error.value.path == "overlay.links.sled.inertia"
 
 
 def test_bodies_beyond_the_range_of_doubles() -> None:
@@ -155,89 +161,96 @@ def test_bodies_beyond_the_range_of_doubles() -> None:
         (Overlay(links={"sled": Inertial(1e60, (1e30, 0.0, 0.0))}), "overlay.links.sled"),
         (Overlay([Payload("sled", 1.0), Payload("sled", 1e200, (1e200, 0.0, 0.0))]), "overlay.payloads[1]"),
     ):
-        with pytest.raises(InvalidArgumentError, match="about the link's origin is") as caught:
-            said(overlay)
-        assert caught.value.path == place
+        with pytest.raises(InvalidArgumentError, match="about the link's origin is") as error:
+            overlaid_trees(overlay)
+        assert error.value.path == place
 
 
 def test_the_overlay_of_others_contains_the_differences() -> None:
     """Masses, dampings and rest positions along an axis; the rest position of a mimic joint as in its own file."""
-    own = trees(described())
-    one = trees(described(), damping={"turn": 1.0}, rest={"follow": 0.7}, stiffness={"follow": 4.0})
-    two = trees(described(tool=0.75), rest={"follow": 0.2, "slide": -0.5}, stiffness={"slide": 2.0})
-    found = overlay_to(own, [one, two])
-    assert list(found.links) == ["tool"]
-    assert found.links["tool"].mass.tolist() == [0.5, 0.75]  # type: ignore[union-attr]
-    assert found.links["tool"].com is found.links["tool"].inertia is None
+    base_trees = trees(described())
+    first = trees(described(), damping={"turn": 1.0}, rest={"follow": 0.7}, stiffness={"follow": 4.0})
+    second = trees(described(tool=0.75), rest={"follow": 0.2, "slide": -0.5}, stiffness={"slide": 2.0})
+    overlay = overlay_to(base_trees, [first, second])
+    assert list(overlay.links) == ["tool"]
+    assert overlay.links["tool"].mass.tolist() == [0.5, 0.75]  # type: ignore[union-attr]
+    assert overlay.links["tool"].com is overlay.links["tool"].inertia is None
     values = {
-        name: {each.name: value.tolist() for each in fields(given) if (value := getattr(given, each.name)) is not None}
-        for name, given in found.joints.items()
+        name: {
+            field.name: value.tolist()
+            for field in fields(joint_numbers)
+            if (value := getattr(joint_numbers, field.name)) is not None
+        }
+        for name, joint_numbers in overlay.joints.items()
     }
     assert values["turn"] == {"damping": [1.0, 0.0]}
     assert values["slide"] == {"rest": [0.0, -0.5], "stiffness": [0.0, 2.0]}
     assert values["follow"]["stiffness"] == [4.0, 0.0]
     np.testing.assert_allclose(values["follow"]["rest"], [0.7, 0.2], rtol=1e-15)
-    assert found.gravity is None
-    assert found.locked == ()
-    again = said(found, own)
-    for k, other in enumerate((one, two)):
-        np.testing.assert_allclose(again.tree.robot_at((k,)).passive.rest, other.tree.passive.rest, atol=1e-16)
-        assert again.weld.tree.robot_at((k,)).inertia[0].mass == other.weld.tree.inertia[0].mass
-    lighter = own._replace(gravity=np.array([0.0, 0.0, -1.6]))
-    assert overlay_to(own, [lighter]).gravity.tolist() == [[0.0, 0.0, -1.6]]  # type: ignore[union-attr]
+    assert overlay.gravity is None
+    assert overlay.locked == ()
+    overlaid = overlaid_trees(overlay, base_trees)
+    for k, other in enumerate((first, second)):
+        np.testing.assert_allclose(overlaid.tree.robot_at((k,)).passive.rest, other.tree.passive.rest, atol=1e-16)
+        assert overlaid.weld.tree.robot_at((k,)).inertia[0].mass == other.weld.tree.inertia[0].mass
+    lighter = base_trees._replace(gravity=np.array([0.0, 0.0, -1.6]))
+    assert overlay_to(base_trees, [lighter]).gravity.tolist() == [[0.0, 0.0, -1.6]]  # type: ignore[union-attr]
 
 
 def test_robots_that_no_overlay_can_express_are_refused() -> None:
-    own = trees(described())
-    locked, sliding = (said(Overlay(locked=[name]), own)._replace(gravity=own.gravity) for name in ("turn", "slide"))
-    many = said(Overlay(Payload("arm", [1.0, 2.0])), own)._replace(gravity=own.gravity)
+    base_trees = trees(described())
+    locked, sliding = (
+        overlaid_trees(Overlay(locked=[name]), base_trees)._replace(gravity=base_trees.gravity)
+        for name in ("turn", "slide")
+    )
+    batched = overlaid_trees(Overlay(Payload("arm", [1.0, 2.0])), base_trees)._replace(gravity=base_trees.gravity)
     cases: list[tuple[AlteredTrees, list[AlteredTrees], str, str]] = [
-        (own, [trees(described(multiplier=3.0))], r"joint 'follow' \(type revolute\) has another type", "[0]"),
-        (own, [own, trees(described(at="0 0 2"))], "joint 'turn' has another origin", "[1]"),
-        (own, [own, trees(described(tool=0.0))], "link 'tool' of robot 'r' has no mass in some", ""),
-        (own, [own, many], r"numbers have leading axes \(2,\)", "[1]"),
-        (own, [locked, own], "joint 'turn' is not locked, unlike that of 'r'", "[1]"),
-        (own, [own, locked], "joint 'turn' is locked, unlike that of 'r'", "[1]"),
-        (own, [locked, sliding], "joint 'slide' is locked, unlike that of 'r'", "[1]"),
-        (locked, [own], "its joint 'turn' is not locked", "[0]"),
+        (base_trees, [trees(described(multiplier=3.0))], r"joint 'follow' \(type revolute\) has another type", "[0]"),
+        (base_trees, [base_trees, trees(described(turn_xyz="0 0 2"))], "joint 'turn' has another origin", "[1]"),
+        (base_trees, [base_trees, trees(described(tool=0.0))], "link 'tool' of robot 'r' has no mass in some", ""),
+        (base_trees, [base_trees, batched], r"numbers have leading axes \(2,\)", "[1]"),
+        (base_trees, [locked, base_trees], "joint 'turn' is not locked, unlike that of 'r'", "[1]"),
+        (base_trees, [base_trees, locked], "joint 'turn' is locked, unlike that of 'r'", "[1]"),
+        (base_trees, [locked, sliding], "joint 'slide' is locked, unlike that of 'r'", "[1]"),
+        (locked, [base_trees], "its joint 'turn' is not locked", "[0]"),
     ]
-    for mine, others, why, place in cases:
-        with pytest.raises(InvalidArgumentError, match=why) as caught:
-            overlay_to(mine, others)
-        assert caught.value.path == f"others{place}"
+    for base, targets, why, place in cases:
+        with pytest.raises(InvalidArgumentError, match=why) as error:
+            overlay_to(base, targets)
+        assert error.value.path == f"others{place}"
     massless = trees(described(tool=0.0))
-    found = overlay_to(massless, [own, own]).links["tool"]
-    assert found.mass.tolist() == [0.5, 0.5]  # type: ignore[union-attr]
+    inertial = overlay_to(massless, [base_trees, base_trees]).links["tool"]
+    assert inertial.mass.tolist() == [0.5, 0.5]  # type: ignore[union-attr]
     with pytest.raises(InvalidArgumentError, match=naming("'tool'", "'r'", "mass")):
-        overlay_to(massless, [own, massless])
-    for each in (own, massless):
-        same = overlay_to(each, [each])
+        overlay_to(massless, [base_trees, massless])
+    for same_trees in (base_trees, massless):
+        same = overlay_to(same_trees, [same_trees])
         assert (same.links, same.joints, same.locked, same.gravity) == ({}, {}, (), None)
 
 
 def test_the_overlay_of_locked_robots_contains_only_the_lock() -> None:
     """Not the passive properties of locked joints; and only locks that this robot does not have."""
-    own = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
-    locked = said(Overlay(locked=["turn"]), own)._replace(gravity=own.gravity)
-    found = overlay_to(own, [locked, locked])
-    assert (found.locked, found.joints) == (("turn",), {})
-    both = said(Overlay(locked=["slide"]), locked)._replace(gravity=own.gravity)
-    assert overlay_to(locked, [both]).locked == ("slide",)
-    assert overlay_to(own, []).locked == ()
+    damped = trees(described(), damping={"turn": 1.0, "slide": 2.0, "follow": 3.0})
+    locked = overlaid_trees(Overlay(locked=["turn"]), damped)._replace(gravity=damped.gravity)
+    overlay = overlay_to(damped, [locked, locked])
+    assert (overlay.locked, overlay.joints) == (("turn",), {})
+    both_locked = overlaid_trees(Overlay(locked=["slide"]), locked)._replace(gravity=damped.gravity)
+    assert overlay_to(locked, [both_locked]).locked == ("slide",)
+    assert overlay_to(damped, []).locked == ()
 
 
 def test_one_number_for_a_joint_with_several_degrees_of_freedom() -> None:
     floating = rooted(described(), "floating")
-    own = trees(floating)
-    (root,) = [name for name in own.tree.moving_joints if name not in ("turn", "slide", "follow")]
-    found = said(Overlay(joints={root: JointNumbers(damping=2.0, friction_width=[0.1, 0.2])}), own)
-    assert found.tree.passive.damping[:6].tolist() == [2.0] * 6
-    assert found.tree.passive.damping[6:].tolist() == [0.0] * 3
-    assert found.tree.passive.width[..., :6].tolist() == [[0.1] * 6, [0.2] * 6]
+    base_trees = trees(floating)
+    (root,) = [name for name in base_trees.tree.moving_joints if name not in ("turn", "slide", "follow")]
+    overlaid = overlaid_trees(Overlay(joints={root: JointNumbers(damping=2.0, friction_width=[0.1, 0.2])}), base_trees)
+    assert overlaid.tree.passive.damping[:6].tolist() == [2.0] * 6
+    assert overlaid.tree.passive.damping[6:].tolist() == [0.0] * 3
+    assert overlaid.tree.passive.width[..., :6].tolist() == [[0.1] * 6, [0.2] * 6]
     for part in ("stiffness", "armature"):
-        with pytest.raises(InvalidArgumentError) as caught:
-            said(Overlay(joints={root: JointNumbers(**{part: 1.0})}), own)
-        assert caught.value.path == f"overlay.joints.{root}.{part}"
+        with pytest.raises(InvalidArgumentError) as error:
+            overlaid_trees(Overlay(joints={root: JointNumbers(**{part: 1.0})}), base_trees)
+        assert error.value.path == f"overlay.joints.{root}.{part}"
     for name in ("nothing", "weld"):
         with pytest.raises(NotFoundError, match=f"has no joint '{name}' that moves"):
-            said(Overlay(joints={name: JointNumbers(1.0)}), own)
+            overlaid_trees(Overlay(joints={name: JointNumbers(1.0)}), base_trees)

@@ -36,7 +36,7 @@ ARM = f"""<robot name="arm">{LINK.format("base")}{LINK.format("arm")}<joint name
     <parent link="base"/><child link="arm"/><axis xyz="0 0 1"/><origin xyz="0 0.1 0.3"/>
     <limit lower="0.2" upper="1" velocity="3" effort="2"/><dynamics damping="0.3" friction="0.2"/></joint></robot>"""
 
-ALL: dict[str, Any] = {"payload": "arm", "friction": True, "imus": ("arm", "base")}
+ALL_OPTIONS: dict[str, Any] = {"payload": "arm", "friction": True, "imus": ("arm", "base")}
 """Options of an FMU with all parameters and sensors."""
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -73,20 +73,25 @@ class Unit:
         root = ET.parse(place / "modelDescription.xml").getroot()
         self.version = int(root.attrib["fmiVersion"][0])
         self.places = {}
-        for each in root.findall("ModelVariables/*"):
-            self.places[each.attrib["name"]] = int(each.attrib["valueReference"])
+        for variable in root.findall("ModelVariables/*"):
+            self.places[variable.attrib["name"]] = int(variable.attrib["valueReference"])
         self.library = ctypes.CDLL(str(library or next(place.glob("binaries/*/*.so"))))
         self.messages: list[str] = []
-        self._log = ctypes.CFUNCTYPE(None, *LOG[self.version])(lambda *of: self.messages.append(of[-1].decode()))
-        own = token or root.attrib["guid" if self.version == 2 else "instantiationToken"]
-        name, at, log = b"one", b"", ctypes.cast(self._log, ctypes.c_void_p)
+        # Kept as an attribute: the unit calls it as long as it lives, and ctypes does not hold it.
+        self._log = ctypes.CFUNCTYPE(None, *LOG[self.version])(
+            lambda *log_arguments: self.messages.append(log_arguments[-1].decode())
+        )
+        unit_token = token or root.attrib["guid" if self.version == 2 else "instantiationToken"]
+        name, location, log = b"one", b"", ctypes.cast(self._log, ctypes.c_void_p)
         create = self.library[{2: "fmi2Instantiate", 3: "fmi3InstantiateCoSimulation"}[self.version]]
         create.restype = ctypes.c_void_p
         if self.version == 2:
             self._callbacks = (ctypes.c_void_p * 5)(log, None, None, None, None)
-            self.instance = create(name, kind, own.encode(), at, self._callbacks, 0, 1)
+            self.instance = create(name, kind, unit_token.encode(), location, self._callbacks, 0, 1)
         else:
-            self.instance = create(name, own.encode(), at, *[False] * 4, None, ctypes.c_size_t(0), None, log, None)
+            self.instance = create(
+                name, unit_token.encode(), location, *[False] * 4, None, ctypes.c_size_t(0), None, log, None
+            )
 
     def call(self, function: str, *arguments: Any) -> int:
         status: int = self.library[f"fmi{self.version}{function}"](ctypes.c_void_p(self.instance), *arguments)
@@ -107,12 +112,13 @@ class Unit:
 
     def get(self, quantity: str) -> np.ndarray:
         names = [name for name in self.places if name.startswith(f"{quantity}.")]
+        # NaN, so that a value that the unit does not write is no number.
         values = np.full(len(names), np.nan)
         assert self.exchange("Get", names, values) == 0
         return values
 
     def state(self) -> bytes:
-        return b"".join(self.get(each).tobytes() for each in ("position", "velocity", "acceleration"))
+        return b"".join(self.get(quantity).tobytes() for quantity in ("position", "velocity", "acceleration"))
 
     def begin(self, q: np.ndarray, v: np.ndarray, tau: np.ndarray, **parameters: float) -> None:
         groups = {"initial_position": q, "initial_velocity": v, "effort": tau}
@@ -127,12 +133,13 @@ class Unit:
         assert self.call("EnterInitializationMode", *experiment) == 0
         assert self.call("ExitInitializationMode") == 0
 
-    def step(self, at: float, length: float) -> int:
+    def step(self, time_s: float, length: float) -> int:
         """What FMI 3 returns besides: no event, no termination, no early return, and the time."""
+        # True before the call: the unit has to write each of them.
         self.flags, self.last = (ctypes.c_bool * 3)(True, True, True), ctypes.c_double()
         out = (*(ctypes.byref(self.flags, k) for k in range(3)), ctypes.byref(self.last))
         rest = out if self.version == 3 else ()
-        status = self.call("DoStep", ctypes.c_double(at), ctypes.c_double(length), True, *rest)
+        status = self.call("DoStep", ctypes.c_double(time_s), ctypes.c_double(length), True, *rest)
         assert self.version == 2 or not any(self.flags)
         return status
 
@@ -143,44 +150,44 @@ class Unit:
         return [float(values[0]), *([self.last.value] if self.version == 3 else [])]
 
 
-def drawn(of: Robot, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def random_state(model: Robot, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    v, tau = rng.normal(size=(2, of.nv))
-    return of.random_configuration(seed=seed), 0.2 * v, tau
+    v, tau = rng.normal(size=(2, model.nv))
+    return model.random_configuration(seed=seed), 0.2 * v, tau
 
 
 @pytest.mark.parametrize(("name", "version"), [("arm", 2), ("arm", 3), ("panda", 2)])
 def test_description_has_what_fmi_asks(name: str, version: int, folder: Path) -> None:
-    place, of = fmu(folder, name, version), robot(name)
+    place, model = fmu(folder, name, version), robot(name)
     root = ET.parse(place / "modelDescription.xml").getroot()
     variables = [{**x.attrib, **(x[0].attrib if len(x) else {})} for x in root.findall("ModelVariables/*")]
     assert [x["valueReference"] for x in variables] == [*map(str, range(len(variables)))]
-    assert len({x["name"] for x in variables}) == len(variables) == 5 + 4 * of.nv + 2 * of.nq
+    assert len({x["name"] for x in variables}) == len(variables) == 5 + 4 * model.nv + 2 * model.nq
     assert {x["unit"] for x in variables} == {x.attrib["name"] for x in root.findall("UnitDefinitions/Unit")}
     for x in variables:
         lower, upper = float(x.get("min", -np.inf)), float(x.get("max", np.inf))
-        given = x["causality"] in ("parameter", "input")
-        assert ("start" in x) == given, "start values are those of what is set"
-        assert not given or lower <= float(x["start"]) <= upper
-    own = {x["name"]: x["unit"] for x in variables}
-    for k, joint in enumerate(of.configuration.velocity_names):  # units of each variable, not only those in use
-        turns = bool(of.configuration.turns[k])
-        assert own[f"velocity.{joint}"] == ("rad/s" if turns else "m/s")
-        assert own[f"effort.{joint}"] == ("N m" if turns else "N")
+        is_set = x["causality"] in ("parameter", "input")
+        assert ("start" in x) == is_set, "start values are those of what is set"
+        assert not is_set or lower <= float(x["start"]) <= upper
+    unit_of = {x["name"]: x["unit"] for x in variables}
+    for k, joint in enumerate(model.configuration.velocity_names):  # units of each variable, not only those in use
+        turns = bool(model.configuration.turns[k])
+        assert unit_of[f"velocity.{joint}"] == ("rad/s" if turns else "m/s")
+        assert unit_of[f"effort.{joint}"] == ("N m" if turns else "N")
     if name == "panda":
-        assert own["position.panda_joint1"] == "rad"
-        assert own["position.panda_finger_joint1"] == "m"
+        assert unit_of["position.panda_joint1"] == "rad"
+        assert unit_of["position.panda_finger_joint1"] == "m"
     else:
-        assert own["position.root_joint.qw"] == "1"
+        assert unit_of["position.root_joint.qw"] == "1"
     steps = root.find("DefaultExperiment"), root.find("CoSimulation")
-    assert [x.get(at) for x, at in zip(steps, ("stepSize", "fixedInternalStepSize"), strict=True)] == [
+    assert [x.get(attribute) for x, attribute in zip(steps, ("stepSize", "fixedInternalStepSize"), strict=True)] == [
         "0.001",
         "0.001" if version == 3 else None,
     ]
     limits = [float(x["max"]) for x in variables if x["name"].startswith("effort.") and "max" in x]
-    assert limits == of.limits.effort[np.isfinite(of.limits.effort)].tolist()
+    assert limits == model.limits.effort[np.isfinite(model.limits.effort)].tolist()
     outputs = [k for k, x in enumerate(variables) if x["causality"] == "output"]
-    assert len(outputs) == of.nq + 2 * of.nv
+    assert len(outputs) == model.nq + 2 * model.nv
     tags = {2: ("Outputs/Unknown", "InitialUnknowns/Unknown"), 3: ("Output", "InitialUnknown")}[version]
     key, first = ("index", 1) if version == 2 else ("valueReference", 0)
     for tag in tags:
@@ -196,32 +203,32 @@ def test_description_has_what_fmi_asks(name: str, version: int, folder: Path) ->
 @pytest.mark.parametrize(("name", "version"), [("arm", 2), ("arm", 3), ("panda", 2)])
 def test_fmpy_finds_no_fault(name: str, version: int, folder: Path) -> None:
     validation = pytest.importorskip("fmpy.validation", reason="fmpy is not installed: 200 MB with what it needs")
-    options = ALL if name == "arm" else {}
+    options = ALL_OPTIONS if name == "arm" else {}
     assert validation.validate_fmu(f"{fmu(folder, name, version, **options)}.fmu") == []
 
 
 @pytest.mark.parametrize(("name", "version"), [("pendulum", 3), ("panda", 2), ("arm", 2), ("arm", 3)])
 def test_bits_of_simulate(name: str, version: int, folder: Path) -> None:
     """Two instances in turns, one with another step and gravity. The arm floats, with damping and friction."""
-    place, of = fmu(folder, name, version), robot(name)
+    place, model = fmu(folder, name, version), robot(name)
     units = [Unit(place), Unit(place)]
     steps = [1e-3, 2.5e-4]
-    gravity = np.array([[*of.gravity], [1.0, -2.0, 3.0]])
-    states = [drawn(of, seed) for seed in (0, 1)]
+    gravity = np.array([[*model.gravity], [1.0, -2.0, 3.0]])
+    states = [random_state(model, seed) for seed in (0, 1)]
     if name == "arm":
         states[0][0][3:7] *= 1.5  # the quaternion
     for unit, state, dt, g in zip(units, states, steps, gravity, strict=True):
         unit.begin(*state, dt=dt, **{f"gravity.{axis}": x for axis, x in zip("xyz", g, strict=True)})
-    found = [[unit.state()] for unit in units]
+    states_of_units = [[unit.state()] for unit in units]
     for k in range(20):
-        for unit, states_found in zip(units, found, strict=True):
+        for unit, states_found in zip(units, states_of_units, strict=True):
             assert unit.step(k * 0.002, 0.002) == 0
             states_found.append(unit.state())
-    for (q, v, tau), dt, g, one in zip(states, steps, gravity, found, strict=True):
-        every = round(0.002 / dt)
-        path = of.simulate(q, v, tau, dt=dt, steps=20 * every, every=every, gravity=g)
-        a = of.forward_dynamics(path.q, path.v, tau, gravity=g)
-        assert one == [b"".join(x.tobytes() for x in row) for row in zip(path.q, path.v, a, strict=True)]
+    for (q, v, tau), dt, g, unit_states in zip(states, steps, gravity, states_of_units, strict=True):
+        stride = round(0.002 / dt)
+        path = model.simulate(q, v, tau, dt=dt, steps=20 * stride, every=stride, gravity=g)
+        a = model.forward_dynamics(path.q, path.v, tau, gravity=g)
+        assert unit_states == [b"".join(x.tobytes() for x in row) for row in zip(path.q, path.v, a, strict=True)]
     assert [*units[0].now(), *units[1].now()] == [0.04] * (2 if version == 2 else 4), "time; FMI 3: also the last one"
     assert not [*units[0].messages, *units[1].messages]
 
@@ -230,48 +237,49 @@ def test_bits_of_simulate(name: str, version: int, folder: Path) -> None:
 def test_units_do_not_call_the_functions_of_others(folder: Path, tmp_path: Path) -> None:
     """All units have functions of the same names; an importer may load them globally."""
     other, place = fmu(folder, "pendulum", 3), fmu(folder, "arm", 3)
+    # The worst that an importer may do; symbols of a later library then bind to these.
     ctypes.CDLL(str(next(other.glob("binaries/*/*.so"))), mode=ctypes.RTLD_GLOBAL)
-    own = shutil.copy(next(place.glob("binaries/*/*.so")), tmp_path / "again.so")  # not loaded before
-    assert Unit(place, own).get("initial_position").tolist() == [0.0] * 6 + [1.0, 0.2]
+    copied_library = shutil.copy(next(place.glob("binaries/*/*.so")), tmp_path / "again.so")  # not loaded before
+    assert Unit(place, copied_library).get("initial_position").tolist() == [0.0] * 6 + [1.0, 0.2]
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_saved_states(version: int, folder: Path) -> None:
-    unit, of = Unit(fmu(folder, "arm", version)), robot("arm")
-    unit.begin(*drawn(of, 2))
+    unit, model = Unit(fmu(folder, "arm", version)), robot("arm")
+    unit.begin(*random_state(model, 2))
     state, size = "FMUState" if version == 3 else "FMUstate", ctypes.c_size_t()
     assert unit.step(0.0, 0.01) == 0
-    before, saved, again = unit.state(), ctypes.c_void_p(), ctypes.c_void_p()
+    state_before, saved, restored = unit.state(), ctypes.c_void_p(), ctypes.c_void_p()
     assert unit.call(f"Get{state}", ctypes.byref(saved)) == 0
     assert unit.call(f"Serialized{state}Size", saved, ctypes.byref(size)) == 0
-    stored = ctypes.create_string_buffer(size.value)
-    assert unit.call(f"Serialize{state}", saved, stored, size) == 0
+    buffer = ctypes.create_string_buffer(size.value)
+    assert unit.call(f"Serialize{state}", saved, buffer, size) == 0
     assert unit.step(0.01, 0.01) == 0
-    after = unit.state()
-    assert before != after
+    state_after = unit.state()
+    assert state_before != state_after
     other = Unit(fmu(folder, "arm", version))
     read = "Deserialize" if version == 3 else "DeSerialize"
-    assert other.call(f"{read}{state}", stored, size, ctypes.byref(again)) == 0
-    for each, pointer in ((unit, saved), (other, again)):
-        assert each.call(f"Set{state}", pointer) == 0
-        assert each.state() == before
-        assert each.step(0.01, 0.01) == 0
-        assert each.state() == after
-        assert each.call(f"Free{state}", ctypes.byref(pointer)) == 0
+    assert other.call(f"{read}{state}", buffer, size, ctypes.byref(restored)) == 0
+    for instance, pointer in ((unit, saved), (other, restored)):
+        assert instance.call(f"Set{state}", pointer) == 0
+        assert instance.state() == state_before
+        assert instance.step(0.01, 0.01) == 0
+        assert instance.state() == state_after
+        assert instance.call(f"Free{state}", ctypes.byref(pointer)) == 0
         assert pointer.value is None
-    assert other.call(f"{read}{state}", stored, ctypes.c_size_t(7), ctypes.byref(again)) == 3
+    assert other.call(f"{read}{state}", buffer, ctypes.c_size_t(7), ctypes.byref(restored)) == 3
     assert other.messages == [f"a state has {size.value} bytes, found 7"]
     assert unit.call("Terminate") == 0
     assert unit.call("Reset") == 0
-    unit.begin(*drawn(of, 2))
+    unit.begin(*random_state(model, 2))
     assert unit.step(0.0, 0.01) == 0
-    assert unit.state() == before
+    assert unit.state() == state_before
     unit.call("FreeInstance")
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_errors_of_the_unit(version: int, folder: Path) -> None:
-    place, of = fmu(folder, "arm", version), robot("arm")
+    place, model = fmu(folder, "arm", version), robot("arm")
     unit, wrong = Unit(place), Unit(place, token="another")
     assert wrong.instance is None
     assert version == 3 or Unit(place, kind=0).instance is None, "model exchange"
@@ -282,8 +290,8 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
     unit.places["none"] = len(unit.places)
     assert unit.set({"none": 0.0}) == unit.exchange("Get", ["none"], np.zeros(1)) == 3
     del unit.places["none"]
-    unit.begin(*drawn(of, 3))
-    before = unit.state()
+    unit.begin(*random_state(model, 3))
+    state_before = unit.state()
     for length in (0.0015, 0.0, -0.001, 0.00100001, np.nan):
         assert unit.step(0.0, length) == 3
     assert unit.step(np.nan, 0.001) == 3
@@ -318,7 +326,7 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
         "' is not finite at t = 0.001 s: a position, velocity, effort or parameter is too large"
     )
     assert "' is not finite after t = 0.00" in unit.messages[-1]
-    assert before != valid.tobytes()
+    assert state_before != valid.tobytes()
     assert np.isfinite(unit.get("velocity")).all()
     name = {2: "fmi2GetInteger", 3: "fmi3GetInt32"}[version]
     unit.library[name].restype = ctypes.c_int
@@ -330,7 +338,7 @@ def test_errors_of_the_unit(version: int, folder: Path) -> None:
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_quaternion_whose_length_is_no_number_is_refused(version: int, folder: Path) -> None:
     unit = Unit(fmu(folder, "arm", version))
-    q, v, tau = drawn(robot("arm"), 3)
+    q, v, tau = random_state(robot("arm"), 3)
     for size, length in ((1e200, "inf"), (1e-200, "0")):
         q[3:7] = [size, 0.0, 0.0, size]
         with pytest.raises(AssertionError):
@@ -378,14 +386,14 @@ def test_steps_too_long_for_damping_and_friction_are_refused(version: int, folde
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(("dt", "count"), [(1e-300, "1e+298"), (5e-324, "inf"), (1e-12, "1e+10")])
 def test_steps_that_would_take_for_ever(version: int, dt: float, count: str, folder: Path) -> None:
-    unit, of = Unit(fmu(folder, "arm", version)), robot("arm")
-    unit.begin(*drawn(of, 3), dt=dt)
-    before = unit.state()
+    unit, model = Unit(fmu(folder, "arm", version)), robot("arm")
+    unit.begin(*random_state(model, 3), dt=dt)
+    state_before = unit.state()
     assert unit.step(0.0, 0.01) == 3
     assert unit.messages == [
         f"the communication step of 0.01 s takes {count} steps of dt = {dt:.17g} s, at most 1e+09 are allowed"
     ]
-    assert unit.state() == before
+    assert unit.state() == state_before
     assert unit.step(0.0, 5 * dt) == 0
     assert unit.now()[0] == 5 * dt
 
@@ -402,16 +410,16 @@ def test_units_with_other_steps_have_other_tokens(tmp_path: Path) -> None:
 
 
 def test_efforts_within_limits_and_a_payload(folder: Path) -> None:
-    of = robot("pendulum").with_payload(Payload(robot("pendulum").link_names[-1], 2.0))
+    loaded = robot("pendulum").with_payload(Payload(robot("pendulum").link_names[-1], 2.0))
     place = folder / "limited"
-    file = of.export_fmu(folder / "limited.fmu", effort_limits=True, integrator="semi_implicit_euler", dt=2e-3)
+    file = loaded.export_fmu(folder / "limited.fmu", effort_limits=True, integrator="semi_implicit_euler", dt=2e-3)
     zipfile.ZipFile(file).extractall(place)
     unit = Unit(place)
     unit.begin(np.zeros(1), np.zeros(1), np.array([-1e3]))
     assert unit.step(0.0, 0.1) == 0
-    expected = of.simulate([0.0], [0.0], -of.limits.effort, dt=2e-3, steps=50, integrator="semi_implicit_euler")
+    expected = loaded.simulate([0.0], [0.0], -loaded.limits.effort, dt=2e-3, steps=50, integrator="semi_implicit_euler")
     assert unit.get("position").tobytes() == expected.q[-1].tobytes()
-    a = of.forward_dynamics(expected.q[-1], expected.v[-1], -of.limits.effort)
+    a = loaded.forward_dynamics(expected.q[-1], expected.v[-1], -loaded.limits.effort)
     assert unit.get("acceleration").tobytes() == a.tobytes()
 
 
@@ -420,7 +428,7 @@ def test_payload_and_friction_as_parameters(version: int, folder: Path, tmp_path
     """Those of the file: the bits of the robot. Friction: those of an overlay. A payload: its numbers are rounded
     differently. Set between two steps, it acts from the next one on.
     """
-    place, of = fmu(folder, "arm", version, **ALL), robot("arm")
+    place, model = fmu(folder, "arm", version, **ALL_OPTIONS), robot("arm")
     root, joint, com = ET.parse(place / "modelDescription.xml").getroot(), "j %/1", [0.3, -0.1, 0.2]
     variables = {x.attrib["name"]: {**x.attrib, **(x[0].attrib if len(x) else {})} for x in root.find("ModelVariables")}
     tunable = {name: x["start"] for name, x in variables.items() if x["variability"] == "tunable"}
@@ -432,25 +440,26 @@ def test_payload_and_friction_as_parameters(version: int, folder: Path, tmp_path
     load = {"payload.mass": 0.7, **{f"payload.{axis}": x for axis, x in zip("xyz", com, strict=True)}}
     rubs = {f"damping.{joint}": 0.1, f"friction.{joint}": 0.5}
     joints = {joint: JointNumbers(damping=0.1, friction=0.5)}
-    carried = Payload("arm", 0.7, com)
-    state = drawn(of, 5)
+    payload = Payload("arm", 0.7, com)
+    state = random_state(model, 5)
     unit = Unit(place)
-    for given, overlay in (
-        ({}, None), (rubs, Overlay(joints=joints)), (load, Overlay(payloads=carried)),
-        ({**load, **rubs}, Overlay(joints=joints, payloads=carried)),
+    for parameters, overlay in (
+        ({}, None), (rubs, Overlay(joints=joints)), (load, Overlay(payloads=payload)),
+        ({**load, **rubs}, Overlay(joints=joints, payloads=payload)),
     ):  # fmt: skip
-        own = of if overlay is None else of.overlaid(overlay)
+        overlaid = model if overlay is None else model.overlaid(overlay)
         unit.begin(*state)
         assert unit.step(0.0, 0.01) == 0
-        assert unit.set(given) == 0
+        assert unit.set(parameters) == 0
         assert unit.step(0.01, 0.03) == 0
-        first = of.simulate(*state, dt=1e-3, steps=10)
-        end = own.simulate(first.q[-1], first.v[-1], state[2], dt=1e-3, steps=30)
-        found = np.concatenate([unit.get("position"), unit.get("velocity")])
+        first = model.simulate(*state, dt=1e-3, steps=10)
+        end = overlaid.simulate(first.q[-1], first.v[-1], state[2], dt=1e-3, steps=30)
+        end_state = np.concatenate([unit.get("position"), unit.get("velocity")])
         expected = np.concatenate([end.q[-1], end.v[-1]])
-        assert np.abs(found - expected).max() <= (1e-13 if load.items() <= given.items() else 0.0)
-        a = own.forward_dynamics(end.q[-1], end.v[-1], state[2])
-        assert np.abs(unit.get("acceleration") - a).max() <= (1e-11 if load.items() <= given.items() else 0.0)
+        # A payload's sums are rounded in another order in the unit; everything else has the same bits.
+        assert np.abs(end_state - expected).max() <= (1e-13 if load.items() <= parameters.items() else 0.0)
+        a = overlaid.forward_dynamics(end.q[-1], end.v[-1], state[2])
+        assert np.abs(unit.get("acceleration") - a).max() <= (1e-11 if load.items() <= parameters.items() else 0.0)
         assert unit.call("Terminate") == 0
         assert unit.call("Reset") == 0
     assert unit.set({"payload.mass": -0.1}) == unit.set({f"friction.{joint}": -1.0}) == 3
@@ -462,39 +471,41 @@ def test_payload_and_friction_as_parameters(version: int, folder: Path, tmp_path
     options = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-O0", "-fPIC", "-shared", "-o", str(library)]
     assert COMPILER is not None
     subprocess.run([COMPILER, *options, *map(str, sorted(place.glob("sources/*.c"))), "-lm"], check=True)
-    built = Unit(place, library)
-    built.begin(*state, **load, **rubs)
-    assert built.step(0.0, 0.04) == 0
+    compiled = Unit(place, library)
+    compiled.begin(*state, **load, **rubs)
+    assert compiled.step(0.0, 0.04) == 0
     unit.begin(*state, **load, **rubs)
     assert unit.step(0.0, 0.04) == 0
-    np.testing.assert_allclose(built.get("position"), unit.get("position"), rtol=1e-12, atol=1e-12)
+    # Another compiler may contract products and sums: forty steps of roundings.
+    np.testing.assert_allclose(compiled.get("position"), unit.get("position"), rtol=1e-12, atol=1e-12)
 
 
 def test_units_of_damping_and_friction() -> None:
-    of = robot("panda")
-    found = {x.name: x.unit for x in module._parameters(of, False, module._friction_rates(of))}
+    panda = robot("panda")
+    unit_of = {x.name: x.unit for x in module._parameters(panda, False, module._friction_rates(panda))}
     for joint, units in (
         ("panda_joint1", ["N m s/rad", "N m"]),
         ("panda_finger_joint1", ["N s/m", "N"]),
         ("panda_finger_joint2", ["N s/m", "N"]),  # it mimics the other
     ):
-        assert [found[f"{quantity}.{joint}"] for quantity in ("damping", "friction")] == units
+        assert [unit_of[f"{quantity}.{joint}"] for quantity in ("damping", "friction")] == units
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_imus(version: int, folder: Path) -> None:
     """The bits of the query `imu`, at the acceleration under the present efforts."""
-    unit, of = Unit(fmu(folder, "arm", version, **ALL)), robot("arm")
-    q, v, tau = drawn(of, 6)
+    unit, model = Unit(fmu(folder, "arm", version, **ALL_OPTIONS)), robot("arm")
+    q, v, tau = random_state(model, 6)
     g = [1.0, -2.0, 3.0]
     unit.begin(q, v, tau, **{f"gravity.{axis}": x for axis, x in zip("xyz", g, strict=True)})
     assert unit.step(0.0, 0.02) == 0
     assert (
-        unit.set({f"effort.{name}": x for name, x in zip(of.configuration.velocity_names, 2.0 * tau, strict=True)}) == 0
+        unit.set({f"effort.{name}": x for name, x in zip(model.configuration.velocity_names, 2.0 * tau, strict=True)})
+        == 0
     )
-    expected = of.simulate(q, v, tau, dt=1e-3, steps=20, gravity=g)
+    expected = model.simulate(q, v, tau, dt=1e-3, steps=20, gravity=g)
     state = expected.q[-1], expected.v[-1]
-    read = of.imu(*state, of.forward_dynamics(*state, 2.0 * tau, gravity=g), links=["arm", "base"], gravity=g)
+    read = model.imu(*state, model.forward_dynamics(*state, 2.0 * tau, gravity=g), links=["arm", "base"], gravity=g)
     assert unit.get("specific_force").tobytes() == read.specific_force.tobytes()
     assert unit.get("angular_velocity").tobytes() == read.angular_velocity.tobytes()
     assert unit.set({"specific_force.arm.x": 1.0}) == 3
@@ -502,7 +513,7 @@ def test_imus(version: int, folder: Path) -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_sources_for_other_processors(version: int, folder: Path, tmp_path: Path) -> None:
-    place, of = fmu(folder, "pendulum", version, imus=("base",)), robot("pendulum")
+    place, model = fmu(folder, "pendulum", version, imus=("base",)), robot("pendulum")
     names = [
         x.attrib["name"] for x in ET.parse(place / "modelDescription.xml").findall("CoSimulation/SourceFiles/File")
     ]
@@ -514,9 +525,9 @@ def test_sources_for_other_processors(version: int, folder: Path, tmp_path: Path
     options = ["-std=c99", "-Wall", "-Werror", "-O0", "-fPIC", "-shared", "-o", str(library)]
     subprocess.run([COMPILER, *options, *sources, "-lm"], check=True)
     unit, binary = Unit(place, library), Unit(place)
-    for each in (unit, binary):
-        each.begin(*drawn(of, 4))
-        assert each.step(0.0, 0.1) == 0
+    for instance in (unit, binary):
+        instance.begin(*random_state(model, 4))
+        assert instance.step(0.0, 0.1) == 0
     # 400 evaluations, each with some units in the last place of sums that cancel.
     np.testing.assert_allclose(unit.get("position"), binary.get("position"), rtol=1e-12, atol=1e-12)
     assert not unit.get("angular_velocity").any(), "entries that are 0 at every state, of a link that never moves"
@@ -527,16 +538,16 @@ def test_sources_for_other_processors(version: int, folder: Path, tmp_path: Path
 
 def test_loops_have_no_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
-    monkeypatch.setattr(budget, "_FIRST_PROBE", 1)
+    monkeypatch.setattr(budget, "FIRST_PROBE", 1)
     monkeypatch.setattr(budget, "MAX_UNROLLED", 0)  # each kernel is a loop over the bodies
-    of = Robot.from_urdf(URDF / "double_pendulum.urdf")
-    archive = zipfile.ZipFile(of.export_fmu(tmp_path / "one.fmu", integrator="semi_implicit_euler"))
-    assert [Path(each).suffix for each in archive.namelist()] == [".so", ".xml"]
+    pendulum = Robot.from_urdf(URDF / "double_pendulum.urdf")
+    archive = zipfile.ZipFile(pendulum.export_fmu(tmp_path / "one.fmu", integrator="semi_implicit_euler"))
+    assert [Path(file_name).suffix for file_name in archive.namelist()] == [".so", ".xml"]
     archive.extractall(tmp_path / "one")
-    unit, (q, v, tau) = Unit(tmp_path / "one"), drawn(of, 8)
+    unit, (q, v, tau) = Unit(tmp_path / "one"), random_state(pendulum, 8)
     unit.begin(q, v, tau)
     assert unit.step(0.0, 0.01) == 0
-    expected = of.simulate(q, v, tau, dt=1e-3, steps=10, integrator="semi_implicit_euler")
+    expected = pendulum.simulate(q, v, tau, dt=1e-3, steps=10, integrator="semi_implicit_euler")
     assert unit.get("position").tobytes() == expected.q[-1].tobytes()
 
 
@@ -546,8 +557,8 @@ def test_other_processor(tmp_path: Path) -> None:
     file = robot("pendulum").export_fmu(tmp_path / "one.fmu", target="aarch64")
     code = zipfile.ZipFile(file).read("binaries/aarch64-linux/pendulum.so")
     assert int.from_bytes(code[18:20], "little") == 183, "e_machine of ELF"
-    again = robot("pendulum").export_fmu(tmp_path / "two.fmu", target="aarch64")
-    assert file.read_bytes() == again.read_bytes()
+    second_file = robot("pendulum").export_fmu(tmp_path / "two.fmu", target="aarch64")
+    assert file.read_bytes() == second_file.read_bytes()
 
 
 ERRORS: dict[str, tuple[dict[str, Any], type[DynError], str]] = {

@@ -15,7 +15,8 @@ from dyn_service.formulations.verification import survey
 from tests.service.conftest import WAIT_MS, sample
 
 INVERTING = [(name, method) for name, row in QUERIES.items() for method in sorted(row.inverts_mass_matrix)]
-REST = np.zeros(1)
+ZERO = np.zeros(1)
+"""Position and velocity of a robot with one joint."""
 
 
 def link(name: str, moments: Any, *, mass: float = 1.0, com: str = "0 0 0") -> str:
@@ -26,10 +27,10 @@ def link(name: str, moments: Any, *, mass: float = 1.0, com: str = "0 0 0") -> s
     )
 
 
-def joint(name: str, parent: str, child: str, axis: str, *, xyz: str = "0 0 0", more: str = "") -> str:
+def joint(name: str, parent: str, child: str, axis: str, *, xyz: str = "0 0 0", extra: str = "") -> str:
     return (
         f'<joint name="{name}" type="revolute"><parent link="{parent}"/><child link="{child}"/><origin xyz="{xyz}"/>'
-        f'<axis xyz="{axis}"/><limit lower="-3" upper="3" effort="9" velocity="9"/>{more}</joint>'
+        f'<axis xyz="{axis}"/><limit lower="-3" upper="3" effort="9" velocity="9"/>{extra}</joint>'
     )
 
 
@@ -62,19 +63,20 @@ def test_what_inverts_it_is_refused_each_time(hip: Robot, query: str, method: st
 
 
 def test_what_does_not_invert_it_answers(hip: Robot) -> None:
-    assert hip.inverse_dynamics(REST, REST, [1.0]) == pytest.approx([-0.0012], rel=1e-12)
-    assert hip.mass_matrix(REST) == pytest.approx(np.array([[-0.0012]]), rel=1e-12)
+    # Rounding only, of a single body.
+    assert hip.inverse_dynamics(ZERO, ZERO, [1.0]) == pytest.approx([-0.0012], rel=1e-12)
+    assert hip.mass_matrix(ZERO) == pytest.approx(np.array([[-0.0012]]), rel=1e-12)
     assert hip.massless_joint is None
 
 
 COMPUTATIONS: dict[str, Callable[[Any], Any]] = {
-    "rk4": lambda r: r.simulate(REST, REST, [1.0], dt=1e-3, steps=5),
-    "implicit_midpoint": lambda r: r.simulate(REST, REST, [1.0], dt=1e-3, steps=5, integrator="implicit_midpoint"),
-    "adaptive": lambda r: r.simulate(REST, REST, [1.0], dt=1e-3, steps=5, integrator="adaptive"),
-    "stick_slip": lambda r: r.simulate(REST, REST, [1.0], dt=1e-3, steps=5, integrator="stick_slip"),
-    "limits": lambda r: r.simulate(REST, REST, [1.0], dt=1e-3, steps=5, position_limits=True),
-    "contact": lambda r: r.contact_dynamics(REST, REST, [1.0], Contact("hip", (0.0, 0.1, 0.0))),
-    "rheonomic": lambda r: r.simulate_rheonomic({}, REST, REST, dt=1e-3, steps=5),
+    "rk4": lambda r: r.simulate(ZERO, ZERO, [1.0], dt=1e-3, steps=5),
+    "implicit_midpoint": lambda r: r.simulate(ZERO, ZERO, [1.0], dt=1e-3, steps=5, integrator="implicit_midpoint"),
+    "adaptive": lambda r: r.simulate(ZERO, ZERO, [1.0], dt=1e-3, steps=5, integrator="adaptive"),
+    "stick_slip": lambda r: r.simulate(ZERO, ZERO, [1.0], dt=1e-3, steps=5, integrator="stick_slip"),
+    "limits": lambda r: r.simulate(ZERO, ZERO, [1.0], dt=1e-3, steps=5, position_limits=True),
+    "contact": lambda r: r.contact_dynamics(ZERO, ZERO, [1.0], Contact("hip", (0.0, 0.1, 0.0))),
+    "rheonomic": lambda r: r.simulate_rheonomic({}, ZERO, ZERO, dt=1e-3, steps=5),
 }
 
 
@@ -90,14 +92,14 @@ def test_a_client_gets_the_error(hip: Robot) -> None:
         Client(server.endpoints[0], timeout_s=WAIT_MS / 1e3) as client,
     ):
         remote = client.robot("r")
-        for ask in (lambda r: r.forward_dynamics(REST, REST, [1.0]), COMPUTATIONS["rk4"], COMPUTATIONS["stick_slip"]):
+        for ask in (lambda r: r.forward_dynamics(ZERO, ZERO, [1.0]), COMPUTATIONS["rk4"], COMPUTATIONS["stick_slip"]):
             texts = []
             for system in (hip, remote):
                 with pytest.raises(FailedPreconditionError) as error:
                     ask(system)
                 texts.append(str(error.value))
             assert texts[0] == texts[1]
-        assert remote.inverse_dynamics(REST, REST, [1.0]) == hip.inverse_dynamics(REST, REST, [1.0])
+        assert remote.inverse_dynamics(ZERO, ZERO, [1.0]) == hip.inverse_dynamics(ZERO, ZERO, [1.0])
 
 
 def test_it_does_not_agree_with_itself(
@@ -156,30 +158,30 @@ def test_a_motion_ends_where_it_is_no_longer_positive_definite() -> None:
 
 def test_armature_repairs_it() -> None:
     repaired = robot(*HIP).overlaid(Overlay(joints={"hip_joint": JointNumbers(armature=0.01)}))
-    assert repaired.forward_dynamics(REST, REST, [1.0]) == pytest.approx([1.0 / 0.0088], rel=1e-12)
+    assert repaired.forward_dynamics(ZERO, ZERO, [1.0]) == pytest.approx([1.0 / 0.0088], rel=1e-12)
     with pytest.raises(FailedPreconditionError, match="'hip_joint'"):
-        repaired.forward_dynamics(REST, REST, [1.0], passive=False)
+        repaired.forward_dynamics(ZERO, ZERO, [1.0], passive=False)
 
 
 def test_overlays_are_checked() -> None:
     """A moment may be negative by a thousandth of the largest; along its axis that is all there is."""
     healthy = robot(TRUNK, link("hip", (0.01, 0.01, 0.01)), joint("hip_joint", "trunk", "hip", "1 0 0"))
-    assert healthy.forward_dynamics(REST, REST, [1.0]) == pytest.approx([100.0], rel=1e-12)
+    assert healthy.forward_dynamics(ZERO, ZERO, [1.0]) == pytest.approx([100.0], rel=1e-12)
     bad = Overlay(links={"hip": Inertial(inertia=np.diag([-9e-6, 0.01, 0.01]))})
     overlay = Overlay(links={"hip": Inertial(inertia=np.array([np.diag([x, 0.01, 0.01]) for x in (1e-5, -9e-6)]))})
     for _ in range(2):
         with pytest.raises(FailedPreconditionError, match="'hip_joint' is -9e-06"):
-            healthy.forward_dynamics(REST, REST, [1.0], overlay=bad)
+            healthy.forward_dynamics(ZERO, ZERO, [1.0], overlay=bad)
         with pytest.raises(FailedPreconditionError, match=r"at state \[1\].*'hip_joint' is -9e-06"):
-            healthy.forward_dynamics(REST, REST, [1.0], overlay=overlay)
-        assert healthy.forward_dynamics(REST, REST, [1.0]) == pytest.approx([100.0], rel=1e-12)
+            healthy.forward_dynamics(ZERO, ZERO, [1.0], overlay=overlay)
+        assert healthy.forward_dynamics(ZERO, ZERO, [1.0]) == pytest.approx([100.0], rel=1e-12)
 
 
 def test_floating_bases_and_followers() -> None:
     slots = link("base", (1.66e4, -2.24e3, 0.0), mass=51.0)
     neck = (link("neck", (0.004, 0.004, 0.002), com="0 0 0.1"), joint("nod", "base", "neck", "0 1 0", xyz="0 0 0.5"))
     fixed, floating = (robot(slots, *neck, root=root) for root in ("fixed", "floating"))
-    assert fixed.forward_dynamics(REST, REST, [1.0]).shape == (1,)
+    assert fixed.forward_dynamics(ZERO, ZERO, [1.0]).shape == (1,)
     with pytest.raises(FailedPreconditionError, match=r"'root_joint' is -.*link 'base'"):
         floating.forward_dynamics(floating.neutral(), np.zeros(7), np.zeros(7))
     finger = (link("a", (0.001, 0.001, 0.001)), link("b", (0.001, 0.001, -0.004)))
@@ -187,10 +189,10 @@ def test_floating_bases_and_followers() -> None:
         TRUNK,
         *finger,
         joint("lead", "trunk", "a", "0 0 1"),
-        joint("follow", "trunk", "b", "0 0 1", more='<mimic joint="lead" multiplier="1"/>'),
+        joint("follow", "trunk", "b", "0 0 1", extra='<mimic joint="lead" multiplier="1"/>'),
     )
     with pytest.raises(FailedPreconditionError, match=r"'lead' is -0\.003,.*link 'b'"):
-        hand.forward_dynamics(REST, REST, [1.0])
+        hand.forward_dynamics(ZERO, ZERO, [1.0])
 
 
 def test_a_branch_without_inertia_is_named_also_there() -> None:
@@ -241,7 +243,7 @@ def test_healthy_robots_are_bound_and_not_checked() -> None:
     healthy = turned(-0.01)
     q, v = np.zeros(2), np.zeros(2)
     healthy.forward_dynamics(q, v, v)
-    call = healthy.bound_calls["forward_dynamics"]
+    call = healthy.evaluator.direct_calls["forward_dynamics"]
     assert call((q, v, v), tuple(QUERIES["forward_dynamics"].argument_defaults)) is not None
 
 

@@ -57,14 +57,15 @@ def test_the_bits_without(arm: Robot, lead: tuple[int, ...], options: dict[str, 
     expected = Robot.from_urdf(URDF / "double_pendulum.urdf").inverse_dynamics(q, v, a, **options).tobytes()
     for _ in range(2):
         whole = np.full((*lead, 2 * arm.nv), np.nan)
+        # A kernel writes by the strides of `out`: contiguous, with gaps, in Fortran's order, backwards.
         for out in (np.empty(q.shape), whole[..., ::2], np.empty(q.shape[::-1]).T, whole[..., ::-2]):
             out = out if out.shape == q.shape else np.empty(q.shape)
             assert arm.inverse_dynamics(q, v, a, **options, out=out) is out
             assert out.tobytes() == expected
         for overlapping in range(3):
-            given = [q.copy(), v.copy(), a.copy()]
-            out = given[overlapping]
-            assert arm.inverse_dynamics(*given, **options, out=out) is out
+            arguments = [q.copy(), v.copy(), a.copy()]
+            out = arguments[overlapping]
+            assert arm.inverse_dynamics(*arguments, **options, out=out) is out
             assert out.tobytes() == expected
 
 
@@ -94,24 +95,24 @@ def test_results_with_several_outputs(arm: Robot) -> None:
     expected = arm.link_poses(q)
     place, rotation = np.empty((5, *expected.position.shape[1:])), np.empty(expected.rotation.shape)
     for _ in range(2):
-        found = arm.link_poses(q, out=(None, place))
-        assert found.position is place
-        assert (found.rotation.tobytes(), place.tobytes()) == (expected.rotation.tobytes(), expected.position.tobytes())
-        found = arm.link_poses(-q, out=[rotation, place])
-        assert (found.rotation, found.position, found.links) == (rotation, place, expected.links)
-        again = arm.link_poses(q, out=found)
-        assert again.rotation is rotation
+        poses = arm.link_poses(q, out=(None, place))
+        assert poses.position is place
+        assert (poses.rotation.tobytes(), place.tobytes()) == (expected.rotation.tobytes(), expected.position.tobytes())
+        poses = arm.link_poses(-q, out=[rotation, place])
+        assert (poses.rotation, poses.position, poses.links) == (rotation, place, expected.links)
+        reused = arm.link_poses(q, out=poses)
+        assert reused.rotation is rotation
         assert rotation.tobytes() == expected.rotation.tobytes()
         # Rows and axes are chosen after the kernel.
         motion = arm.link_motion(q, v, a, frame="world")
         empty = tuple(np.empty_like(getattr(motion, name)) for name in QUERIES["link_motion"].outputs)
-        moved = arm.link_motion(q, v, a, frame="world", out=empty)
-        assert moved.load is empty[2]
-        assert moved.load.tobytes() == motion.load.tobytes()
+        motion_into = arm.link_motion(q, v, a, frame="world", out=empty)
+        assert motion_into.load is empty[2]
+        assert motion_into.load.tobytes() == motion.load.tobytes()
         joint = arm.constraint_forces(q, v, a, joints=[arm.joint_names[1]])
-        chosen = arm.constraint_forces(-q, v, a, joints=[arm.joint_names[1]], out=joint)
-        assert chosen.wrench is joint.wrench
-        assert chosen.wrench.tobytes() == arm.constraint_forces(-q, v, a).wrench[:, 1:2].tobytes()
+        joint_into = arm.constraint_forces(-q, v, a, joints=[arm.joint_names[1]], out=joint)
+        assert joint_into.wrench is joint.wrench
+        assert joint_into.wrench.tobytes() == arm.constraint_forces(-q, v, a).wrench[:, 1:2].tobytes()
 
 
 @pytest.mark.parametrize("lead", [(), (5,), (2, 3)], ids=str)
@@ -124,14 +125,14 @@ def test_selected_rows(arm: Robot, lead: tuple[int, ...]) -> None:
     for links in ([LINK], [names[2], names[0], names[2]], list(names), []):
         rows = [names.index(link) for link in links]
         for _ in range(3):
-            some = arm.jacobians(q, links=links)
-            assert some.links == tuple(links)
-            assert some.translation.shape == (*lead, len(rows), 3, arm.nv)
-            assert some.translation.tobytes() == whole.translation[..., rows, :, :].tobytes()
-            assert some.rotation.tobytes() == whole.rotation[..., rows, :, :].tobytes()
-            strided = np.zeros((2, *some.rotation.shape[::-1])).T[..., 0]
-            assert arm.jacobians(q, links=links, out=(some.translation, strided)).rotation is strided
-            assert strided.tobytes() == some.rotation.tobytes()
+            rows_of_links = arm.jacobians(q, links=links)
+            assert rows_of_links.links == tuple(links)
+            assert rows_of_links.translation.shape == (*lead, len(rows), 3, arm.nv)
+            assert rows_of_links.translation.tobytes() == whole.translation[..., rows, :, :].tobytes()
+            assert rows_of_links.rotation.tobytes() == whole.rotation[..., rows, :, :].tobytes()
+            strided = np.zeros((2, *rows_of_links.rotation.shape[::-1])).T[..., 0]
+            assert arm.jacobians(q, links=links, out=(rows_of_links.translation, strided)).rotation is strided
+            assert strided.tobytes() == rows_of_links.rotation.tobytes()
     for _ in range(3):
         joint = arm.constraint_forces(q, v, a, joints=[arm.joint_names[1]], wrenches=push)
         row = pushed.joints.index(arm.joint_names[1])
@@ -145,11 +146,12 @@ def test_only_selected_rows_are_written(arm: Robot) -> None:
         arm.jacobians(q, links=[LINK])
     tracemalloc.start()
     try:
-        found = arm.jacobians(q, links=[LINK])
-        most = tracemalloc.get_traced_memory()[1]
+        jacobians = arm.jacobians(q, links=[LINK])
+        peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert most < 1.1 * (found.translation.nbytes + found.rotation.nbytes)
+    # The arrays of all rows would be several times as large.
+    assert peak_bytes < 1.1 * (jacobians.translation.nbytes + jacobians.rotation.nbytes)
 
 
 def test_numbers_and_constants(arm: Robot) -> None:
@@ -159,9 +161,9 @@ def test_numbers_and_constants(arm: Robot) -> None:
     for _ in range(2):
         assert arm.energy(q, v, out=out).total is out[2]
         assert out[2] == expected.total
-    at = np.ones(arm.nq)
-    assert arm.neutral(out=at) is at
-    assert not at.any()
+    values = np.ones(arm.nq)
+    assert arm.neutral(out=values) is values
+    assert not values.any()
 
 
 class Marked(np.ndarray):
@@ -192,15 +194,15 @@ def test_invalid_arrays(arm: Robot) -> None:
             ((np.empty((4, 2)),) * 2, "out", ("an array", "tau")),
             (3.0, "out", ("an array", "3.0")),
         ):
-            with pytest.raises(InvalidArgumentError, match=naming(*words)) as caught:
+            with pytest.raises(InvalidArgumentError, match=naming(*words)) as error:
                 arm.inverse_dynamics(q, v, a, out=out)
-            assert caught.value.path == path
+            assert error.value.path == path
         poses = arm.link_poses(q)
-        before = poses.rotation.copy()
-        with pytest.raises(InvalidArgumentError, match=naming("shape", "position")) as caught:
+        rotation_before = poses.rotation.copy()
+        with pytest.raises(InvalidArgumentError, match=naming("shape", "position")) as error:
             arm.link_poses(-q, out=(poses.rotation, np.empty((4, 1))))
-        assert caught.value.path == "out[1]"
-        assert poses.rotation.tobytes() == before.tobytes()
+        assert error.value.path == "out[1]"
+        assert poses.rotation.tobytes() == rotation_before.tobytes()
         with pytest.raises(InvalidArgumentError, match=naming("LinkPoses", "rotation, position")):
             arm.link_poses(q, out=np.empty((4, 3, 3)))
         with pytest.raises(InvalidArgumentError, match=naming("out[0]", "float64", "int 1")):
@@ -227,27 +229,28 @@ def test_floating_point_errors_of_large_results_are_those_of_numpy(arm: Robot) -
     with np.errstate(all="raise"), pytest.raises(FloatingPointError):
         arm.inverse_dynamics(q, v, a)
     with np.errstate(all="ignore"):
-        found = arm.inverse_dynamics(q, v, a)
-    assert np.isfinite(found[0]).all()
-    assert not np.isfinite(found[2]).all()
+        tau = arm.inverse_dynamics(q, v, a)
+    assert np.isfinite(tau[0]).all()
+    assert not np.isfinite(tau[2]).all()
 
 
 def test_no_array_is_allocated(arm: Robot) -> None:
     q, v, a = states(arm, 2000)
     out, places = np.empty((2000, 2)), arm.link_poses(q)
     for lead in (slice(None), 0):
-        given, into = (q[lead], v[lead], a[lead]), out[lead]
+        arguments, tau_out = (q[lead], v[lead], a[lead]), out[lead]
         poses = tuple(np.ascontiguousarray(x[lead]) for x in (places.rotation, places.position))
         for _ in range(3):
-            arm.inverse_dynamics(*given, out=into), arm.link_poses(q[lead], out=poses)
+            arm.inverse_dynamics(*arguments, out=tau_out), arm.link_poses(q[lead], out=poses)
         tracemalloc.start()
         try:
-            arm.inverse_dynamics(*given, out=into)
+            arm.inverse_dynamics(*arguments, out=tau_out)
             arm.link_poses(q[lead], out=poses)
-            most = tracemalloc.get_traced_memory()[1]
+            peak_bytes = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        assert most < 4000
+        # What Python needs for the calls; one result would be 32 kB.
+        assert peak_bytes < 4000
 
 
 def test_arrays_of_wrenches_add_few_calls(arm: Robot) -> None:
@@ -261,6 +264,7 @@ def test_arrays_of_wrenches_add_few_calls(arm: Robot) -> None:
         return calls_of(lambda: arm.inverse_dynamics(q, v, a, **options))
 
     plain = count(out=out)
+    # Counts of functions, not times: the same on a busy machine.
     assert count(out=out, wrenches=[Wrench(LINK, force=force.tolist())]) <= plain + 14
     assert count(out=out, wrenches=[Wrench(LINK, force=force)]) <= plain + 18  # 360 where these are evaluated
     assert count(workers=2) <= plain + 14
@@ -270,7 +274,7 @@ def test_arrays_of_wrenches_add_few_calls(arm: Robot) -> None:
 @pytest.fixture
 def empty_pool() -> None:
     gc.collect()
-    buffers._FREE.clear()
+    buffers.FREE.clear()
 
 
 @pytest.mark.usefixtures("empty_pool")
@@ -279,17 +283,19 @@ def test_memory_of_large_results_is_reused(arm: Robot) -> None:
     q, _, _ = states(arm, 2 * MANY)
     size = 8 * 4 * 2 * MANY
     for _ in range(3):
-        kept = arm.mass_matrix(q)
-        before, other = kept.tobytes(), arm.mass_matrix(2.0 * q)
+        M = arm.mass_matrix(q)
+        M_bytes, other = M.tobytes(), arm.mass_matrix(2.0 * q)
     del other
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
         arm.mass_matrix(2.0 * q)
+    # Less than the pages of one result in twenty calls.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults < size // 4096
-    assert kept.tobytes() == before
-    assert kept.ctypes.data % 64 == 0
-    assert kept.flags.writeable
-    assert not kept.flags.owndata
+    assert M.tobytes() == M_bytes
+    # A line of the cache: stores of vectors do not straddle two.
+    assert M.ctypes.data % 64 == 0
+    assert M.flags.writeable
+    assert not M.flags.owndata
 
 
 @pytest.mark.usefixtures("empty_pool")
@@ -308,25 +314,26 @@ def test_memory_returns_with_the_last_view(arm: Robot) -> None:
     M = arm.mass_matrix(q)
     row, place = M[7, 1:], M.ctypes.data
     del M
-    assert not buffers._FREE
-    other = threading.Thread(target=lambda held: held.clear(), args=([row],))
+    assert not buffers.FREE
+    other = threading.Thread(target=lambda holder: holder.clear(), args=([row],))
     del row
     other.start()
     other.join()
     del other
-    assert len(buffers._FREE) == 1
+    assert len(buffers.FREE) == 1
 
     def fail() -> None:
         M = arm.mass_matrix(q)
-        assert (M.ctypes.data, len(buffers._FREE)) == (place, 0)
+        assert (M.ctypes.data, len(buffers.FREE)) == (place, 0)
         raise KeyError
 
-    with pytest.raises(KeyError) as caught:
+    with pytest.raises(KeyError) as error:
         fail()
-    assert not buffers._FREE
-    del caught
+    assert not buffers.FREE
+    # The exception holds the frame, and the frame the array, in a cycle that only the collector ends.
+    del error
     gc.collect()
-    assert len(buffers._FREE) == 1
+    assert len(buffers.FREE) == 1
 
 
 @pytest.mark.usefixtures("empty_pool")
@@ -337,26 +344,28 @@ def test_the_pool_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = [buffers.empty(shape) for _ in range(5)]
     assert len({array.ctypes.data for array in arrays}) == 5
     arrays.clear()
-    assert len(buffers._FREE) == 3
+    assert len(buffers.FREE) == 3
     # A buffer that no array needs is freed.
-    memory = weakref.ref(buffers._FREE[0][2])
+    memory = weakref.ref(buffers.FREE[0][2])
+    # Each request passes over the free buffers of other sizes; one that was passed over too often is freed.
     for _ in range(buffers.MAX_UNUSED + 2):
         buffers.empty((128, 1024 - 200))
     assert memory() is None
-    assert len(buffers._FREE) == 1
+    assert len(buffers.FREE) == 1
 
 
 @pytest.mark.usefixtures("empty_pool")
 def test_a_forked_process_has_a_pool_of_its_own(arm: Robot) -> None:
     q, _, _ = states(arm, MANY)
-    M, again = arm.mass_matrix(q), arm.mass_matrix(q)
-    before = M.tobytes()
-    del again
+    M, second_M = arm.mass_matrix(q), arm.mass_matrix(q)
+    M_bytes = M.tobytes()
+    del second_M
     child = os.fork()
     if child == 0:
-        wrong = arm.mass_matrix(2.0 * q).tobytes() == before or M.tobytes() != before
+        wrong = arm.mass_matrix(2.0 * q).tobytes() == M_bytes or M.tobytes() != M_bytes
+        # Without clean-up: the fixtures of this process are not the child's to end.
         os._exit(int(wrong))
-    assert arm.mass_matrix(q).tobytes() == before
+    assert arm.mass_matrix(q).tobytes() == M_bytes
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -368,10 +377,10 @@ def test_threads_share_the_pool(arm: Robot) -> None:
 
     def ask(k: int) -> None:
         for _ in range(30):
-            M, more = arm.mass_matrix(k * q), arm.mass_matrix(-2.0 * k * q)
+            M, other_M = arm.mass_matrix(k * q), arm.mass_matrix(-2.0 * k * q)
             if M.tobytes() != expected[k]:
                 wrong.append(k)
-            del M, more
+            del M, other_M
 
     threads = [threading.Thread(target=ask, args=(k,)) for k in range(4)]
     for thread in threads:
@@ -379,25 +388,26 @@ def test_threads_share_the_pool(arm: Robot) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-    assert 1 <= len(buffers._FREE) <= 8
+    assert 1 <= len(buffers.FREE) <= 8
 
 
 @pytest.mark.usefixtures("empty_pool")
 def test_threads_that_need_new_sizes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffers, "_SIZES", [])
-    buffers._of_size.cache_clear()
+    monkeypatch.setattr(buffers, "SIZES", [])
+    buffers.owner_class.cache_clear()
     sizes = range(1 << 20, (1 << 20) + 1200)
     faults: list[Exception] = []
 
-    def ask(own: range) -> None:
+    def ask(own_sizes: range) -> None:
         try:
-            for size in own:
-                buffers._of_size(size)
+            for size in own_sizes:
+                buffers.owner_class(size)
         except IndexError as error:
             faults.append(error)
 
     interval = sys.getswitchinterval()
     threads = [threading.Thread(target=ask, args=(sizes[k::4],)) for k in range(4)]
+    # Threads change within some bytecodes, so that a race shows among 1200 sizes.
     sys.setswitchinterval(1e-6)
     try:
         for thread in threads:
@@ -406,14 +416,14 @@ def test_threads_that_need_new_sizes_at_once(monkeypatch: pytest.MonkeyPatch) ->
             thread.join()
     finally:
         sys.setswitchinterval(interval)
-        buffers._of_size.cache_clear()
+        buffers.owner_class.cache_clear()
     assert not faults
-    assert [*sizes] == buffers._SIZES
+    assert [*sizes] == buffers.SIZES
 
 
 @pytest.mark.usefixtures("empty_pool")
 def test_a_lack_of_memory_is_the_only_fault() -> None:
     """Not one that occurred while the search of the empty pool was handled."""
-    with pytest.raises(MemoryError) as caught:
+    with pytest.raises(MemoryError) as error:
         buffers.empty((1 << 59,))
-    assert caught.value.__context__ is None
+    assert error.value.__context__ is None

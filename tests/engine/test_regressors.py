@@ -15,17 +15,17 @@ from dyn_service.dynamics import coriolis, hamilton, mass_matrix, newton_euler, 
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import integrate
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.formulations.base_parameters import _independent, base_parameters
+from dyn_service.formulations.identifiability import _independent, base_parameters
 from dyn_service.model.description import rooted
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.files import read_file, read_text
+from tests.conftest import ROBOTS as OURS
 from tests.conftest import URDF
 from tests.mimics import drawn
-from tests.random_robots import random_urdf
+from tests.random_robots import MANY_TYPES, random_urdf
 from tests.wide import wide
 
-TYPES = ("revolute", "continuous", "prismatic", "planar", "spherical", "floating", "screw")
-FILES = sorted(path.stem for path in URDF.glob("*.urdf"))
+FILES = [path.stem for path in OURS]
 ROBOTS = (*FILES, "solo12 floating", "mimic 4", *(f"random {seed}" for seed in range(8)))
 SUMMED = 400 * np.finfo(float).eps
 """Some 200 terms of a column sum, and as many in the recursion."""
@@ -36,7 +36,7 @@ def _tree(name: str) -> Tree:
     """A tree with one body per link, and passive parameters at all joints that can have them."""
     kind, _, number = name.partition(" ")
     if kind == "random":
-        description = read_text(random_urdf(int(number), movable=7, types=TYPES))
+        description = read_text(random_urdf(int(number), movable=7, types=MANY_TYPES))
     elif kind == "mimic":  # with ratios other than 1
         description = drawn(read_text(random_urdf(int(number), movable=4)), 1)
     else:
@@ -59,19 +59,19 @@ def tree(request: pytest.FixtureRequest) -> Tree:
 
 
 def _state(tree: Tree) -> tuple[ex.Matrix, ex.Matrix, ex.Matrix, ex.Matrix]:
-    drawn = np.random.default_rng(7)
-    q = tree.configuration.normalised(drawn.normal(size=tree.nq))
+    rng = np.random.default_rng(7)
+    q = tree.configuration.normalised(rng.normal(size=tree.nq))
     return (
         ex.matrix(q),
-        ex.matrix(drawn.normal(size=tree.nv)),
-        ex.matrix(drawn.normal(size=tree.nv)),
+        ex.matrix(rng.normal(size=tree.nv)),
+        ex.matrix(rng.normal(size=tree.nv)),
         ex.matrix([1.0, -2.0, -9.0]),
     )
 
 
-def _close(found: Any, expected: Any, bound: float = SUMMED) -> None:
-    found, expected = _number(found), _number(expected)
-    assert np.abs(found - expected).max(initial=0.0) <= bound * max(np.abs(expected).max(initial=0.0), 1.0)
+def _close(actual: Any, expected: Any, tolerance: float = SUMMED) -> None:
+    actual, expected = _number(actual), _number(expected)
+    assert np.abs(actual - expected).max(initial=0.0) <= tolerance * max(np.abs(expected).max(initial=0.0), 1.0)
 
 
 def test_efforts_are_linear_in_theta(tree: Tree) -> None:
@@ -84,9 +84,9 @@ def test_momenta_and_energies_are_linear_in_theta(tree: Tree) -> None:
     q, v, _, g = _state(tree)
     theta = regressors.parameters(tree)["theta"]
     _close(regressors.momentum(tree, q, v) @ theta, hamilton.momentum(tree, q, v))
-    per, energy = regressors.energy(tree, q, v, g), hamilton.energy(tree, q, v, g)
+    regressor, energy = regressors.energy(tree, q, v, g), hamilton.energy(tree, q, v, g)
     for part in ("kinetic", "potential"):
-        _close(per[part].T @ theta, energy[part])
+        _close(regressor[part].T @ theta, energy[part])
 
 
 def test_loads_of_joints_are_linear_in_theta(tree: Tree) -> None:
@@ -94,8 +94,8 @@ def test_loads_of_joints_are_linear_in_theta(tree: Tree) -> None:
     theta = regressors.parameters(tree)["theta"][: 10 * len(tree)]
     load = _number(regressors.joint_wrench(tree, q, v, a, g) @ theta).reshape(-1, 6)
     reading = sensors.force_torque(tree, q, v, a, ex.zeros(3, 1), ex.zeros(3, 1), g)
-    for found, part in ((load[:, 3:], "force"), (load[:, :3], "torque")):
-        _close(found.reshape(-1, 1), reading[part])
+    for load_part, part in ((load[:, 3:], "force"), (load[:, :3], "torque")):
+        _close(load_part.reshape(-1, 1), reading[part])
 
 
 def test_locked_joints_take_no_effort() -> None:
@@ -110,15 +110,15 @@ def test_locked_joints_take_no_effort() -> None:
 
 def test_coriolis_matrix_gives_the_bias_and_half_the_rate_of_the_mass_matrix(tree: Tree) -> None:
     q, v, _, _ = _state(tree)
-    found = coriolis.coriolis_matrix(tree, q, v)
-    C = _number(found["matrix"])
+    coriolis_answer = coriolis.coriolis_matrix(tree, q, v)
+    C = _number(coriolis_answer["matrix"])
     bias = newton_euler.bias_forces(tree, q, v, ex.zeros(3, 1)) - passive.efforts(tree, q, v)
     _close(C @ v.array(), bias)
-    _close(found["forces"], bias)
-    _close(found["transposed_forces"], C.T @ v.array())
+    _close(coriolis_answer["forces"], bias)
+    _close(coriolis_answer["transposed_forces"], C.T @ v.array())
     step = 1e-5  # the error of the difference is step^2 and eps / step, 1e-10 each
-    after, before = (_number(mass_matrix.mass_matrix(tree, integrate(tree, q, v, h))) for h in (step, -step))
-    _close(C + C.T, (after - before) / (2 * step), 1e-8)
+    M_after, M_before = (_number(mass_matrix.mass_matrix(tree, integrate(tree, q, v, h))) for h in (step, -step))
+    _close(C + C.T, (M_after - M_before) / (2 * step), 1e-8)
 
 
 def test_operations_of_the_panda() -> None:
@@ -140,16 +140,17 @@ def test_base_parameters_span_all_efforts(name: str, rank: int) -> None:
     """
     robot = Robot.from_urdf(URDF / f"{name}.urdf")
     base = base_parameters(robot)
-    drawn = np.random.default_rng(2)
+    rng = np.random.default_rng(2)
     q = np.stack([robot.random_configuration(seed=1000 + k) for k in range(200)])
-    v, a = drawn.normal(size=(2, 200, robot.nv))
-    found = robot.inverse_dynamics_regressor(q, v, a)
-    Y = found.regressor.reshape(-1, len(found.parameters))
+    v, a = rng.normal(size=(2, 200, robot.nv))
+    Y_answer = robot.inverse_dynamics_regressor(q, v, a)
+    Y = Y_answer.regressor.reshape(-1, len(Y_answer.parameters))
     size = np.linalg.norm(Y, axis=0)
     assert len(base) == np.linalg.matrix_rank(Y / np.where(size > 1e-9, size, np.inf), tol=1e-9) == rank
+    # The rank is decided by a gap of nine decades, so that no threshold within it changes the result.
     assert base.largest < 1e-12 < 1e-3 < base.smallest
     theta = robot.dynamic_parameters().theta
-    _close(found.regressor[..., base.columns] @ (base.combinations @ theta), robot.inverse_dynamics(q, v, a), 1e-12)
+    _close(Y_answer.regressor[..., base.columns] @ (base.combinations @ theta), robot.inverse_dynamics(q, v, a), 1e-12)
     assert all(text.startswith(base.parameters[k]) for text, k in zip(base.names, base.columns, strict=True))
 
 

@@ -50,162 +50,58 @@ def double_pendulum() -> Robot:
 
 Q = np.zeros(2)
 ERRORS: list[tuple[str, Callable[[Robot], Any], type[DynError], list[str], str | None]] = [
-    (
-        "wrong length",
-        lambda r: r.inverse_dynamics(np.zeros(3), Q, Q),
-        InvalidArgumentError,
-        ["q", "(3,)", "(..., 2)", "(2 movable joints)"],
-        "inputs.q",
-    ),
-    (
-        "scalar",
-        lambda r: r.forward_dynamics(Q, Q, 1.0),
-        InvalidArgumentError,
-        ["tau", "()", "(..., 2)", "(2 movable joints)"],
-        "inputs.tau",
-    ),
-    (
-        "text",
-        lambda r: r.mass_matrix("zero"),
-        InvalidArgumentError,
-        ["q", "(..., 2)", "'zero'"],
-        "inputs.q",
-    ),
-    (
-        "complex",
-        lambda r: r.gravity_forces(np.zeros(2, dtype=complex)),
-        InvalidArgumentError,
-        ["q", "(..., 2)", "(2,)"],
-        "inputs.q",
-    ),
-    (
-        "ragged",
-        lambda r: r.gravity_forces([[1.0, 2.0], [3.0]]),
-        InvalidArgumentError,
-        ["q", "(..., 2)", "row 1 has length 1, row 0 has length 2"],
-        "inputs.q",
-    ),
-    (
-        "gravity",
-        lambda r: r.gravity_forces(Q, gravity=-9.81),
-        InvalidArgumentError,
-        ["gravity", "()", "(..., 3)"],
-        "inputs.gravity",
-    ),
-    (
-        "batches that do not broadcast",
-        lambda r: r.bias_forces(np.zeros((3, 2)), np.zeros((4, 2))),
-        InvalidArgumentError,
-        ["q (3,) and v (4,)"],
-        "inputs",
-    ),
-    (
-        "gain",
-        lambda r: r.computed_torque(Q, Q, Q, Q, Q, kp=np.ones(3), kd=1.0),
-        InvalidArgumentError,
-        ["kp", "(3,)", "(..., 2)", "(2 movable joints)"],
-        "inputs.kp",
-    ),
-    (
-        "method",
-        lambda r: r.forward_dynamics(Q, Q, Q, method="magic"),
-        InvalidArgumentError,
-        ["method", "'articulated'", "'mass_matrix'", "'magic'"],
-        "options.method",
-    ),
-    (
-        "frame",
-        lambda r: r.constraint_forces(Q, Q, Q, frame="link"),
-        InvalidArgumentError,
-        ["frame", "'joint'", "'world'", "'link'"],
-        "options.frame",
-    ),
-    (
-        "joints as text",
-        lambda r: r.constraint_forces(Q, Q, Q, joints="elbow"),
-        InvalidArgumentError,
-        ["joints", "'elbow'"],
-        "options.joints",
-    ),
-    (
-        "unknown joint",
-        lambda r: r.constraint_forces(Q, Q, Q, joints=["nose"]),
-        NotFoundError,
-        ["'double_pendulum'", "'nose'", "{joints}"],
-        "options.joints[0]",
-    ),
-    (
-        "unknown link",
-        lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=[Wrench("nose")]),
-        NotFoundError,
-        ["'double_pendulum'", "'nose'", "{links}"],
-        "inputs.wrenches[0].link",
-    ),
-    (
-        "unknown frame",
-        lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=Wrench(r.link_names[-1], frame="nose")),
-        NotFoundError,
-        ["'double_pendulum'", "'nose'", "{links}"],
-        "inputs.wrenches[0].frame",
-    ),
-    (
-        "wrench of another kind",
-        lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=[(1, 2, 3)]),
-        InvalidArgumentError,
-        ["wrenches[0]", "tuple (1, 2, 3)"],
-        "inputs.wrenches[0]",
-    ),
-    (
-        "force in the plane",
-        lambda r: Wrench(r.link_names[-1], force=(1, 2)),
-        InvalidArgumentError,
-        ["force", "(..., 3)", "tuple (1, 2)"],
-        "force",
-    ),
-    (
-        "unknown query",
-        lambda r: r.evaluate("dance", {}),
-        UnimplementedError,
-        ["'dance'", "the queries are inverse_dynamics", "more"],
-        "query",
-    ),
-    (
-        "unknown input",
-        lambda r: r.evaluate("mass_matrix", {"q": Q, "v": Q}),
-        InvalidArgumentError,
-        ["mass_matrix", "'v'"],
-        "inputs.v",
-    ),
-    (
-        "missing input",
-        lambda r: r.evaluate("bias_forces", {"q": Q}),
-        InvalidArgumentError,
-        ["bias_forces", "'v'"],
-        "inputs.v",
-    ),
-    (
-        "unknown option",
-        lambda r: r.evaluate("mass_matrix", {"q": Q}, {"method": "articulated"}),
-        InvalidArgumentError,
-        ["mass_matrix", "'method'"],
-        "options.method",
-    ),
-]
+    ("wrong length", lambda r: r.inverse_dynamics(np.zeros(3), Q, Q), InvalidArgumentError,
+     ["q", "(3,)", "(..., 2)", "(2 movable joints)"], "inputs.q"),
+    ("scalar", lambda r: r.forward_dynamics(Q, Q, 1.0), InvalidArgumentError,
+     ["tau", "()", "(..., 2)", "(2 movable joints)"], "inputs.tau"),
+    ("text", lambda r: r.mass_matrix("zero"), InvalidArgumentError, ["q", "(..., 2)", "'zero'"], "inputs.q"),
+    ("complex", lambda r: r.gravity_forces(np.zeros(2, dtype=complex)), InvalidArgumentError, ["q", "(..., 2)", "(2,)"],
+     "inputs.q"),
+    ("ragged", lambda r: r.gravity_forces([[1.0, 2.0], [3.0]]), InvalidArgumentError,
+     ["q", "(..., 2)", "row 1 has length 1, row 0 has length 2"], "inputs.q"),
+    ("gravity", lambda r: r.gravity_forces(Q, gravity=-9.81), InvalidArgumentError, ["gravity", "()", "(..., 3)"],
+     "inputs.gravity"),
+    ("batches that do not broadcast", lambda r: r.bias_forces(np.zeros((3, 2)), np.zeros((4, 2))), InvalidArgumentError,
+     ["q (3,) and v (4,)"], "inputs"),
+    ("gain", lambda r: r.computed_torque(Q, Q, Q, Q, Q, kp=np.ones(3), kd=1.0), InvalidArgumentError,
+     ["kp", "(3,)", "(..., 2)", "(2 movable joints)"], "inputs.kp"),
+    ("method", lambda r: r.forward_dynamics(Q, Q, Q, method="magic"), InvalidArgumentError,
+     ["method", "'articulated'", "'mass_matrix'", "'magic'"], "options.method"),
+    ("frame", lambda r: r.constraint_forces(Q, Q, Q, frame="link"), InvalidArgumentError,
+     ["frame", "'joint'", "'world'", "'link'"], "options.frame"),
+    ("joints as text", lambda r: r.constraint_forces(Q, Q, Q, joints="elbow"), InvalidArgumentError,
+     ["joints", "'elbow'"], "options.joints"),
+    ("unknown joint", lambda r: r.constraint_forces(Q, Q, Q, joints=["nose"]), NotFoundError,
+     ["'double_pendulum'", "'nose'", "{joints}"], "options.joints[0]"),
+    ("unknown link", lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=[Wrench("nose")]), NotFoundError,
+     ["'double_pendulum'", "'nose'", "{links}"], "inputs.wrenches[0].link"),
+    ("unknown frame", lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=Wrench(r.link_names[-1], frame="nose")),
+     NotFoundError, ["'double_pendulum'", "'nose'", "{links}"], "inputs.wrenches[0].frame"),
+    ("wrench of another kind", lambda r: r.inverse_dynamics(Q, Q, Q, wrenches=[(1, 2, 3)]), InvalidArgumentError,
+     ["wrenches[0]", "tuple (1, 2, 3)"], "inputs.wrenches[0]"),
+    ("force in the plane", lambda r: Wrench(r.link_names[-1], force=(1, 2)), InvalidArgumentError,
+     ["force", "(..., 3)", "tuple (1, 2)"], "force"),
+    ("unknown query", lambda r: r.evaluate("dance", {}), UnimplementedError,
+     ["'dance'", "the queries are inverse_dynamics", "more"], "query"),
+    ("unknown input", lambda r: r.evaluate("mass_matrix", {"q": Q, "v": Q}), InvalidArgumentError,
+     ["mass_matrix", "'v'"], "inputs.v"),
+    ("missing input", lambda r: r.evaluate("bias_forces", {"q": Q}), InvalidArgumentError, ["bias_forces", "'v'"],
+     "inputs.v"),
+    ("unknown option", lambda r: r.evaluate("mass_matrix", {"q": Q}, {"method": "articulated"}), InvalidArgumentError,
+     ["mass_matrix", "'method'"], "options.method"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("ask", "kind", "values", "path"), [pytest.param(*e[1:], id=e[0]) for e in ERRORS])
 def test_errors(
     double_pendulum: Robot, ask: Callable[[Robot], Any], kind: type[DynError], values: list[str], path: str | None
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as error:
         ask(double_pendulum)
-    names = {
-        "joints": ", ".join(double_pendulum.all_joint_names),
-        "links": ", ".join(double_pendulum.link_names),
-    }
-    assert type(caught.value) is kind
-    assert unnamed(caught.value, *(value.format(**names) for value in values)) == []
-    assert caught.value.path == path
+    names = {"joints": ", ".join(double_pendulum.all_joint_names), "links": ", ".join(double_pendulum.link_names)}
+    assert type(error.value) is kind
+    assert unnamed(error.value, *(value.format(**names) for value in values)) == []
+    assert error.value.path == path
 
 
 @pytest.mark.parametrize(
@@ -221,9 +117,9 @@ def test_motion_without_inertia_is_refused(bodies: tuple[str, ...], joint: str) 
     robot = chain(*bodies)
     zero = np.zeros(2)
     for method in ("articulated", "mass_matrix"):
-        with pytest.raises(FailedPreconditionError) as caught:
+        with pytest.raises(FailedPreconditionError) as error:
             robot.forward_dynamics(zero, zero, zero, method=method)
-        assert unnamed(caught.value, "forward_dynamics", "'chain'", f"joint '{joint}'", "inertia") == []
+        assert unnamed(error.value, "forward_dynamics", "'chain'", f"joint '{joint}'", "inertia") == []
     with pytest.raises(FailedPreconditionError, match="constraint_forces has no answer"):
         robot.constraint_forces(zero, zero, zero)
     assert np.isfinite(robot.inverse_dynamics(zero, zero, zero + 1.0)).all()
@@ -239,6 +135,7 @@ def test_massless_link_between_crossed_joints_is_fine() -> None:
     )
     robot = Robot.from_urdf(text)
     q, v, a = np.array([[0.3, 0.4], [0.1, -2.0], [1.0, 2.0]])
+    # A solution and its reverse: rounding times the condition number of a small M.
     np.testing.assert_allclose(robot.forward_dynamics(q, v, robot.inverse_dynamics(q, v, a)), a, rtol=1e-12)
 
 
@@ -277,9 +174,9 @@ def test_threads_share_a_robot() -> None:
 
 def test_prepare_makes_the_kernels_of_control_loops() -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
-    made: list[str] = []
-    robot.prepare(progress=lambda name, seconds: made.append(name))
-    assert made == [
+    names: list[str] = []
+    robot.prepare(progress=lambda name, seconds: names.append(name))
+    assert names == [
         "-".join(part for part in (row.name, method) if part)
         for row in QUERIES.values()
         if row.control
@@ -302,10 +199,10 @@ def test_robot_is_the_interface() -> None:
     assert isinstance(Robot.from_urdf(URDF / "pendulum.urdf"), RobotQueries)
 
 
-@pytest.mark.parametrize("given", ["panda.urdf", URDF / "panda.urdf", None])
-def test_a_file_is_read_by_another_name(given: Any) -> None:
+@pytest.mark.parametrize("source", ["panda.urdf", URDF / "panda.urdf", None])
+def test_a_file_is_read_by_another_name(source: Any) -> None:
     with pytest.raises(InvalidArgumentError, match=r"found .*: Robot\.from_file\(path\) reads a file"):
-        Robot(given)
+        Robot(source)
 
 
 def test_robot_that_cannot_move() -> None:
@@ -313,13 +210,13 @@ def test_robot_that_cannot_move() -> None:
         f'<robot name="brick"><link name="a">{SOLID}</link><link name="b">{SOLID}</link>'
         '<joint name="j" type="fixed"><parent link="a"/><child link="b"/></joint></robot>'
     )
-    none = np.zeros((5, 0))
-    assert brick.inverse_dynamics(none, none, none).shape == (5, 0)
+    empty = np.zeros((5, 0))
+    assert brick.inverse_dynamics(empty, empty, empty).shape == (5, 0)
     assert brick.mass_matrix([]).shape == (0, 0)
-    assert brick.link_poses(none).position.shape == (5, 2, 3)
+    assert brick.link_poses(empty).position.shape == (5, 2, 3)
     np.testing.assert_allclose(brick.constraint_forces([], [], []).wrench, [[0, 0, 0, 0, 0, 2 * 9.81]])
     push = Wrench("b", force=(1.0, 0.0, 0.0), point=(0.0, 0.0, 1.0))
-    assert brick.inverse_dynamics(none, none, none, wrenches=push).shape == (5, 0)
+    assert brick.inverse_dynamics(empty, empty, empty, wrenches=push).shape == (5, 0)
     np.testing.assert_allclose(brick.constraint_forces([], [], [], wrenches=push).wrench, [[0, -1, 0, -1, 0, 2 * 9.81]])
 
 
@@ -334,23 +231,25 @@ def test_a_robot_without_moving_joints_has_all_results_that_have_entries() -> No
         f'<robot name="stand"><link name="foot">{body}</link><link name="head">{body}</link>'
         '<joint name="j" type="fixed"><parent link="foot"/><child link="head"/><origin xyz="1 2 3"/></joint></robot>'
     )
-    none = np.zeros(0)
-    motion = robot.point_motion(np.zeros((4, 0)), none, "head", point=(0.0, 0.0, 1.0))
+    empty = np.zeros(0)
+    motion = robot.point_motion(np.zeros((4, 0)), empty, "head", point=(0.0, 0.0, 1.0))
     assert motion.position.tolist() == [[1.0, 2.0, 4.0]] * 4
     assert motion.rotation.tolist() == [np.eye(3).tolist()] * 4
     assert motion.jacobian.shape == (4, 6, 0)
     weight = 2.0 * 9.81
-    np.testing.assert_allclose(robot.body_recursion(none, none, none).force[:, 2], [2.0 * weight, weight], rtol=1e-15)
-    assert robot.energy_derivatives(none, none).potential == robot.energy(none, none).potential == 3.0 * weight
-    assert robot.centroidal_derivatives(none, none, none).centre.tolist() == [0.5, 1.0, 1.5]
-    moved = robot.point_motion_derivatives(none, none, none, robot.link_names[-1])
-    assert moved.velocity.tolist() == [0.0] * 6
-    assert moved.dvelocity_dq.shape == (6, 0)
+    np.testing.assert_allclose(
+        robot.body_recursion(empty, empty, empty).force[:, 2], [2.0 * weight, weight], rtol=1e-15
+    )
+    assert robot.energy_derivatives(empty, empty).potential == robot.energy(empty, empty).potential == 3.0 * weight
+    assert robot.centroidal_derivatives(empty, empty, empty).centre.tolist() == [0.5, 1.0, 1.5]
+    derivatives = robot.point_motion_derivatives(empty, empty, empty, robot.link_names[-1])
+    assert derivatives.velocity.tolist() == [0.0] * 6
+    assert derivatives.dvelocity_dq.shape == (6, 0)
     row = QUERIES["link_motion"]
     assert not robot.has_kernel(row)
     robot.prepare(["link_motion"])
     assert robot.has_kernel(row)
     assert robot.has_kernel(QUERIES["mass_matrix"])  # there is nothing to compute
-    found = robot.evaluate(["mass_matrix", "energy"], q=np.zeros((2, 0)), v=none)
-    assert found["mass_matrix"].shape == (2, 0, 0)
-    assert found["energy"].potential.tolist() == [3.0 * weight] * 2
+    results = robot.evaluate(["mass_matrix", "energy"], q=np.zeros((2, 0)), v=empty)
+    assert results["mass_matrix"].shape == (2, 0, 0)
+    assert results["energy"].potential.tolist() == [3.0 * weight] * 2

@@ -37,28 +37,29 @@ def state(ur5e: Robot) -> tuple[np.ndarray, np.ndarray]:
 
 def test_one_kernel_serves_every_link(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
     q, v = state
-    there = ur5e.link_poses(q)
-    before = None
+    poses = ur5e.link_poses(q)
+    names_before = None
     for k, link in enumerate(ur5e.link_names):
-        found = ur5e.point_motion(q, v, link)
-        np.testing.assert_allclose(found.rotation, there.rotation[k], atol=1e-15)
-        np.testing.assert_allclose(found.position, there.position[k], atol=1e-15)
-        made = {name for name in ur5e.certificates if name.startswith("point_motion")}
-        assert before in (None, made)
-        before = made
+        motion = ur5e.point_motion(q, v, link)
+        # The same product; only the one-hot row that selects the link adds a rounding.
+        np.testing.assert_allclose(motion.rotation, poses.rotation[k], atol=1e-15)
+        np.testing.assert_allclose(motion.position, poses.position[k], atol=1e-15)
+        names_now = {name for name in ur5e.certificates if name.startswith("point_motion")}
+        assert names_before in (None, names_now)
+        names_before = names_now
 
 
 def test_several_points_in_one_call(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
     """Link names may have leading axes."""
     q, v = state
     links, points = ["wrist_1_link", TOOL], np.random.default_rng(0).normal(size=(3, 1, 3))
-    both = ur5e.point_motion(q, v, links, point=points)
-    assert both.jacobian.shape == (3, 2, 6, 6)
+    both_links = ur5e.point_motion(q, v, links, point=points)
+    assert both_links.jacobian.shape == (3, 2, 6, 6)
     for k in range(3):
         for n, link in enumerate(links):
-            one = ur5e.point_motion(q, v, link, point=points[k, 0])
-            np.testing.assert_array_equal(both.jacobian[k, n], one.jacobian)
-            np.testing.assert_array_equal(both.bias[k, n], one.bias)
+            single = ur5e.point_motion(q, v, link, point=points[k, 0])
+            np.testing.assert_array_equal(both_links.jacobian[k, n], single.jacobian)
+            np.testing.assert_array_equal(both_links.bias[k, n], single.bias)
     grid = ur5e.point_motion(np.tile(q, (5, 1, 1)), v, np.array(links))
     assert grid.position.shape == (5, 2, 3)
 
@@ -67,13 +68,13 @@ def test_bias_is_the_derivative_without_acceleration(ur5e: Robot, state: tuple[n
     """The derivative of the velocity is J a + bias in every frame; central differences have errors h^2 and eps / h."""
     (q, v), a, h = state, np.array([0.3, -0.5, 0.7, 0.2, -0.9, 0.4]), 1e-6
     for frame in ("world_aligned", "local", "world"):
-        at = ur5e.point_motion(q, v, TOOL, point=(0.1, 0.2, 0.3), frame=frame)
-        moved = (ur5e.integrate(q, v + s * h / 2 * a, [s * h]) for s in (1.0, -1.0))
-        after, before = (
+        motion = ur5e.point_motion(q, v, TOOL, point=(0.1, 0.2, 0.3), frame=frame)
+        positions = (ur5e.integrate(q, v + s * h / 2 * a, [s * h]) for s in (1.0, -1.0))
+        V_after, V_before = (
             ur5e.point_motion(p, v + s * h * a, TOOL, point=(0.1, 0.2, 0.3), frame=frame).velocity
-            for p, s in zip(moved, (1.0, -1.0), strict=True)
+            for p, s in zip(positions, (1.0, -1.0), strict=True)
         )
-        np.testing.assert_allclose((after - before) / (2 * h), at.jacobian @ a + at.bias, atol=1e-8)
+        np.testing.assert_allclose((V_after - V_before) / (2 * h), motion.jacobian @ a + motion.bias, atol=1e-8)
 
 
 def test_a_wrench_on_the_point_accelerates_it_by_its_mobility(
@@ -82,25 +83,26 @@ def test_a_wrench_on_the_point_accelerates_it_by_its_mobility(
     """A wrench F adds Omega F to the point's acceleration, by forward dynamics, and Lambda is the inverse of Omega."""
     q, v = state
     point, tau, F = (0.1, -0.2, 0.05), np.zeros(6), np.array([1.0, -2.0, 0.5, 4.0, 3.0, -6.0])
-    at = ur5e.point_motion(q, v, TOOL, point=point)
+    motion = ur5e.point_motion(q, v, TOOL, point=point)
     push = Wrench(TOOL, torque=F[:3], force=F[3:], point=point)
-    added = ur5e.forward_dynamics(q, v, tau, wrenches=push) - ur5e.forward_dynamics(q, v, tau)
+    acceleration = ur5e.forward_dynamics(q, v, tau, wrenches=push) - ur5e.forward_dynamics(q, v, tau)
     space = ur5e.operational_space(q, TOOL, point=point)
-    scale = np.abs(at.jacobian @ added).max()
-    np.testing.assert_allclose(space.mobility @ F, at.jacobian @ added, atol=1e-11 * scale)
-    np.testing.assert_allclose(space.inertia @ (at.jacobian @ added), F, rtol=1e-9)
+    scale = np.abs(motion.jacobian @ acceleration).max()
+    # The acceleration is a difference of two solutions, which loses the digits that they share.
+    np.testing.assert_allclose(space.mobility @ F, motion.jacobian @ acceleration, atol=1e-11 * scale)
+    np.testing.assert_allclose(space.inertia @ (motion.jacobian @ acceleration), F, rtol=1e-9)
 
 
 def test_directions(ur5e: Robot, state: tuple[np.ndarray, np.ndarray]) -> None:
     """The inverse of a block of Omega in the order of [omega; v], for any order of names; zero elsewhere."""
     space = ur5e.operational_space(state[0], TOOL, directions=("z", "x", "ry"))
-    few = [1, 3, 5]
+    axes = [1, 3, 5]
     np.testing.assert_allclose(
-        space.inertia[np.ix_(few, few)] @ space.mobility[np.ix_(few, few)], np.eye(3), atol=1e-12
+        space.inertia[np.ix_(axes, axes)] @ space.mobility[np.ix_(axes, axes)], np.eye(3), atol=1e-12
     )
-    others = [0, 2, 4]
-    assert not space.inertia[others].any()
-    assert not space.inertia[:, others].any()
+    other_axes = [0, 2, 4]
+    assert not space.inertia[other_axes].any()
+    assert not space.inertia[:, other_axes].any()
 
 
 def test_a_direction_without_motion_has_nan_inertia() -> None:
@@ -151,12 +153,12 @@ def test_a_server_reports_a_direction_without_motion() -> None:
         return msgpack.unpackb(service.handle(payload, perf_counter_ns()))
 
     assert ask(q=[0.3, 0.9, 0.05, 0.0], directions=["x", "y", "z"])["ok"]
-    refused = ask(q=[[0.3, 0.9, 0.05, 0.0], [0.3, 0.0, 0.05, 0.0]], directions=["x", "y", "z"])["error"]
-    assert refused["code"] == "FAILED_PRECONDITION"
-    assert unnamed(refused["message"], "[1]", f"link '{tool}'") == []
+    error = ask(q=[[0.3, 0.9, 0.05, 0.0], [0.3, 0.0, 0.05, 0.0]], directions=["x", "y", "z"])["error"]
+    assert error["code"] == "FAILED_PRECONDITION"
+    assert unnamed(error["message"], "[1]", f"link '{tool}'") == []
 
 
-WRONG: dict[str, tuple[dict[str, Any], type[DynError], str, str]] = {
+WRONG_ARGUMENTS: dict[str, tuple[dict[str, Any], type[DynError], str, str]] = {
     "a link that is not there": (
         {"link": "tool9"},
         NotFoundError,
@@ -189,12 +191,12 @@ WRONG: dict[str, tuple[dict[str, Any], type[DynError], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.parametrize("case", WRONG_ARGUMENTS)
 def test_errors_name_path_and_value(ur5e: Robot, case: str) -> None:
-    given, kind, words, path = WRONG[case]
-    with pytest.raises(kind, match=words) as caught:
-        ur5e.operational_space(**{"q": np.zeros(6), "link": TOOL, **given})
-    assert caught.value.path == path
+    arguments, kind, words, path = WRONG_ARGUMENTS[case]
+    with pytest.raises(kind, match=words) as error:
+        ur5e.operational_space(**{"q": np.zeros(6), "link": TOOL, **arguments})
+    assert error.value.path == path
 
 
 def test_locked_joints_move_nothing(state: tuple[np.ndarray, np.ndarray]) -> None:
@@ -206,9 +208,10 @@ def test_locked_joints_move_nothing(state: tuple[np.ndarray, np.ndarray]) -> Non
     assert not J[:, 2].any()
     free = [0, 1, 3, 4, 5]
     M = ur5e.mass_matrix(q)[np.ix_(free, free)]
-    found = ur5e.operational_space(q, TOOL, overlay=overlay)
-    np.testing.assert_allclose(found.mobility, J[:, free] @ np.linalg.solve(M, J[:, free].T), rtol=1e-10, atol=1e-10)
-    assert np.isnan(found.inertia).all()  # five joints
+    space = ur5e.operational_space(q, TOOL, overlay=overlay)
+    # NumPy solves with M, the kernel by the articulated body: apart by rounding times M's condition.
+    np.testing.assert_allclose(space.mobility, J[:, free] @ np.linalg.solve(M, J[:, free].T), rtol=1e-10, atol=1e-10)
+    assert np.isnan(space.inertia).all()  # five joints
 
 
 def test_massless_branches_have_kinematics_but_no_inertia() -> None:
@@ -233,6 +236,6 @@ def operations(query: str, bodies: int) -> int:
 def test_operations_grow_linearly_with_the_bodies(query: str) -> None:
     """O(N): each ten further bodies add the same number, up to the random share of fixed joints."""
     counts = [operations(query, bodies) for bodies in (10, 20, 40)]
-    first, then = (counts[1] - counts[0]) / 10, (counts[2] - counts[1]) / 20
-    assert 0.75 < then / first < 1.33
-    assert counts[0] > 0.5 * 10 * then
+    first, later_slope = (counts[1] - counts[0]) / 10, (counts[2] - counts[1]) / 20
+    assert 0.75 < later_slope / first < 1.33
+    assert counts[0] > 0.5 * 10 * later_slope

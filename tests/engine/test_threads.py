@@ -14,7 +14,7 @@ import pytest
 
 from dyn_service import InvalidArgumentError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Overlay, Payload, Query
-from dyn_service.engine import calls
+from dyn_service.engine import bound_calls as calls
 from dyn_service.kernels.jit import host
 from tests.counting import calls_of
 from tests.passive import small
@@ -25,25 +25,27 @@ STATES = 203  # no multiple of a vector of states
 
 
 @pytest.fixture(scope="module")
-def shared() -> Robot:
+def shared_arm() -> Robot:
     return small()
 
 
 @pytest.fixture
-def arm(shared: Robot, monkeypatch: pytest.MonkeyPatch) -> Iterator[Robot]:
+def arm(shared_arm: Robot, monkeypatch: pytest.MonkeyPatch) -> Iterator[Robot]:
     """Any batch is large."""
     monkeypatch.setattr(calls, "PART_BYTES", 1)
-    shared.workers = 3
-    yield shared
-    shared.workers = 1
+    shared_arm.workers = 3
+    yield shared_arm
+    shared_arm.workers = 1
 
 
 def given_to(robot: Robot, row: Query, states: int = STATES) -> list[Any]:
-    rng, found = np.random.default_rng(0), []
+    rng, arguments = np.random.default_rng(0), []
     for name in row.required:
         spec = row.inputs[name]
-        found.append("pendulum" if spec.kind == "link" else 0.3 * rng.normal(size=(states, *spec.dims(robot.sizes))))
-    return found
+        arguments.append(
+            "pendulum" if spec.kind == "link" else 0.3 * rng.normal(size=(states, *spec.dims(robot.sizes)))
+        )
+    return arguments
 
 
 def bits(answer: Any, row: Query) -> bytes:
@@ -51,7 +53,7 @@ def bits(answer: Any, row: Query) -> bytes:
     return b"".join(np.asarray(array).tobytes() for array in arrays)
 
 
-def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def thread_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Returns a list that grows by the number of parts of each call that takes several threads."""
     counts: list[int] = []
     in_threads = calls.in_threads
@@ -66,19 +68,20 @@ def used(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_the_bits_of_one_thread(arm: Robot, row: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = dict(zip(row.required, given_to(arm, row), strict=True))
+    arguments = dict(zip(row.required, given_to(arm, row), strict=True))
     ask = getattr(arm, row.name)
     arm.workers = 1
-    expected = bits(ask(**given), row)
+    expected = bits(ask(**arguments), row)
     arm.workers = 3
-    counts = used(monkeypatch)
-    found = ask(**given)
-    assert bits(found, row) == expected
+    counts = thread_counts(monkeypatch)
+    result = ask(**arguments)
+    assert bits(result, row) == expected
     assert counts == [3] * len(counts)
     assert counts
-    out = found if row.output else tuple(np.full_like(getattr(found, name), np.nan) for name in row.outputs)
-    assert bits(ask(**given, out=out), row) == expected
-    assert bits(ask(**given, out=out, workers=1), row) == expected
+    # NaN, so that an entry that no thread wrote differs.
+    out = result if row.output else tuple(np.full_like(getattr(result, name), np.nan) for name in row.outputs)
+    assert bits(ask(**arguments, out=out), row) == expected
+    assert bits(ask(**arguments, out=out, workers=1), row) == expected
 
 
 def test_inputs_without_the_axis_and_options(arm: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +101,7 @@ def test_inputs_without_the_axis_and_options(arm: Robot, monkeypatch: pytest.Mon
     ):
         arm.workers = 1
         expected = arm.inverse_dynamics(*arguments, **options)
-        counts = used(monkeypatch)
+        counts = thread_counts(monkeypatch)
         assert arm.inverse_dynamics(*arguments, **options, workers=2).tobytes() == expected.tobytes()
         assert counts == [2]
         arm.workers = 3
@@ -106,6 +109,7 @@ def test_inputs_without_the_axis_and_options(arm: Robot, monkeypatch: pytest.Mon
         assert counts == [2, 3]
         assert arm.inverse_dynamics(*arguments, **options, workers=1).tobytes() == expected.tobytes()
         assert counts == [2, 3]
+        # The counter goes, and with it the fixture's size of parts, which is set again.
         monkeypatch.undo()
         monkeypatch.setattr(calls, "PART_BYTES", 1)
 
@@ -113,7 +117,7 @@ def test_inputs_without_the_axis_and_options(arm: Robot, monkeypatch: pytest.Mon
 def test_other_calls_take_one_thread(arm: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Single states, several leading axes, other numbers of states."""
     q, v, a = given_to(arm, QUERIES["inverse_dynamics"], 6)
-    counts = used(monkeypatch)
+    counts = thread_counts(monkeypatch)
     for arguments in (
         (q[0], v[0], a[0]),
         (q.reshape(2, 3, -1), v.reshape(2, 3, -1), a.reshape(2, 3, -1)),
@@ -131,13 +135,13 @@ def test_other_calls_take_one_thread(arm: Robot, monkeypatch: pytest.MonkeyPatch
 
 
 def test_small_batches_take_one_thread(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = used(monkeypatch)
+    counts = thread_counts(monkeypatch)
     panda.workers = 2
     try:
         for states in (64, 60_000):
-            given = given_to(panda, QUERIES["inverse_dynamics"], states)
+            arguments = given_to(panda, QUERIES["inverse_dynamics"], states)
             for _ in range(2):
-                panda.inverse_dynamics(*given)
+                panda.inverse_dynamics(*arguments)
             assert bool(counts) == (states > 64)
     finally:
         panda.workers = 1
@@ -154,43 +158,43 @@ def test_errors_are_handled_as_the_caller_chose(arm: Robot) -> None:
 
 
 def test_no_thread_writes_after_an_error_of_the_callers_part() -> None:
-    begun, ended = threading.Event(), threading.Event()
+    started, all_written = threading.Event(), threading.Event()
 
     def compute(part: slice) -> bool:
         if part.start:
-            begun.wait(10.0)
+            started.wait(10.0)
             raise FloatingPointError
-        begun.set()
+        started.set()
         time.sleep(0.05)
-        ended.set()
+        all_written.set()
         return True
 
     with pytest.raises(FloatingPointError):
         calls.in_threads(compute, 2 * host().lanes, 2)
-    assert ended.is_set()
+    assert all_written.is_set()
 
 
 @pytest.mark.parametrize(("states", "parts"), [(203, 3), (16, 2), (17, 2), (64, 5)])
 def test_threads_get_whole_vectors(states: int, parts: int) -> None:
-    given: list[slice] = []
-    assert calls.in_threads(lambda part: given.append(part) is None, states, parts)
-    given.sort(key=lambda part: part.start)
-    assert len(given) <= parts
-    assert [part.start for part in given] == [0, *(part.stop for part in given[:-1])]
-    assert given[-1].stop == states
-    assert not any(part.start % host().lanes for part in given)
+    parts_seen: list[slice] = []
+    assert calls.in_threads(lambda part: parts_seen.append(part) is None, states, parts)
+    parts_seen.sort(key=lambda part: part.start)
+    assert len(parts_seen) <= parts
+    assert [part.start for part in parts_seen] == [0, *(part.stop for part in parts_seen[:-1])]
+    assert parts_seen[-1].stop == states
+    assert not any(part.start % host().lanes for part in parts_seen)
 
 
 def test_wrenches_of_fewer_states_are_an_error(arm: Robot) -> None:
     """The states of the first thread, or of each, have a wrench; nothing is written."""
     lanes = host().lanes
-    given = given_to(arm, QUERIES["inverse_dynamics"], 3 * lanes)
-    arm.inverse_dynamics(*given, wrenches=[Wrench("pendulum", force=np.ones((3 * lanes, 3)))])
+    arguments = given_to(arm, QUERIES["inverse_dynamics"], 3 * lanes)
+    arm.inverse_dynamics(*arguments, wrenches=[Wrench("pendulum", force=np.ones((3 * lanes, 3)))])
     for states, workers in ((lanes, 3), (2 * lanes, 2)):
-        wrenches, out = [Wrench("pendulum", force=np.ones((states, 3)))], np.full_like(given[0], np.nan)
-        for into in (None, out):
+        wrenches, out = [Wrench("pendulum", force=np.ones((states, 3)))], np.full_like(arguments[0], np.nan)
+        for tau_out in (None, out):
             with pytest.raises(InvalidArgumentError, match=naming(f"{states}", f"{3 * lanes}")):
-                arm.inverse_dynamics(*given, wrenches=wrenches, out=into, workers=workers)
+                arm.inverse_dynamics(*arguments, wrenches=wrenches, out=tau_out, workers=workers)
         assert np.isnan(out).all()
 
 
@@ -198,46 +202,47 @@ def test_locked_joints_are_checked(arm: Robot) -> None:
     locked = arm.overlaid(Overlay(locked=["hinge"]))
     locked.workers = 2
     q, v, a = given_to(arm, QUERIES["inverse_dynamics"])
-    still = v * locked.free, a * locked.free
+    locked_rates = v * locked.free, a * locked.free
     for _ in range(2):
-        locked.inverse_dynamics(q, *still)
+        locked.inverse_dynamics(q, *locked_rates)
     with pytest.raises(InvalidArgumentError, match="'hinge'"):
-        locked.inverse_dynamics(q, v, still[1])
+        locked.inverse_dynamics(q, v, locked_rates[1])
 
 
 @pytest.mark.parametrize("count", [0, -1, 257, 1.0, True, "2", None])
-def test_invalid_numbers_of_threads(shared: Robot, count: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match=naming("workers", "1", "256")) as caught:
-        shared.workers = count
-    assert caught.value.path == "workers"
+def test_invalid_numbers_of_threads(shared_arm: Robot, count: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=naming("workers", "1", "256")) as error:
+        shared_arm.workers = count
+    assert error.value.path == "workers"
     if count is not None:
         with pytest.raises(InvalidArgumentError, match=naming("workers", "1", "256")):
-            shared.gravity_forces(shared.neutral(), workers=count)
-    assert shared.workers == 1
+            shared_arm.gravity_forces(shared_arm.neutral(), workers=count)
+    assert shared_arm.workers == 1
 
 
 def test_threads_are_kept_and_end_with_the_process(arm: Robot) -> None:
-    given = given_to(arm, QUERIES["inverse_dynamics"])
+    arguments = given_to(arm, QUERIES["inverse_dynamics"])
     for _ in range(20):
-        arm.inverse_dynamics(*given)
-    assert sum(each.name.startswith("dyn_service") for each in threading.enumerate()) <= 3 + 2  # other tests' two
+        arm.inverse_dynamics(*arguments)
+    assert sum(thread.name.startswith("dyn_service") for thread in threading.enumerate()) <= 3 + 2  # other tests' two
 
 
 def test_a_forked_process_has_threads_of_its_own(arm: Robot) -> None:
-    given = given_to(arm, QUERIES["inverse_dynamics"])
-    expected = arm.inverse_dynamics(*given).tobytes()
-    arm.inverse_dynamics(*given)
+    arguments = given_to(arm, QUERIES["inverse_dynamics"])
+    expected = arm.inverse_dynamics(*arguments).tobytes()
+    arm.inverse_dynamics(*arguments)
     child = os.fork()
     if child == 0:
-        os._exit(0 if arm.inverse_dynamics(*given).tobytes() == expected else 1)
+        # Without clean-up: the fixtures of this process are not the child's to end.
+        os._exit(0 if arm.inverse_dynamics(*arguments).tobytes() == expected else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_workers_add_little_to_a_batch_too_small_for_them(shared: Robot) -> None:
-    given, out = given_to(shared, QUERIES["inverse_dynamics"]), np.empty((STATES, shared.nv))
+def test_workers_add_little_to_a_batch_too_small_for_them(shared_arm: Robot) -> None:
+    arguments, out = given_to(shared_arm, QUERIES["inverse_dynamics"]), np.empty((STATES, shared_arm.nv))
 
     def count(workers: int) -> int:
-        return calls_of(lambda: shared.inverse_dynamics(*given, out=out, workers=workers))
+        return calls_of(lambda: shared_arm.inverse_dynamics(*arguments, out=out, workers=workers))
 
     count(2)
     assert count(2) <= count(1) + 16  # 11; without the direct call 51
@@ -245,7 +250,7 @@ def test_workers_add_little_to_a_batch_too_small_for_them(shared: Robot) -> None
 
 def test_no_thread_writes_after_a_call_that_could_not_start_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C, or a system without another thread, while the parts are handed out."""
-    written: list[int] = []
+    starts: list[int] = []
 
     class Interrupted(ThreadPoolExecutor):
         def submit(self, *arguments: Any) -> Any:
@@ -255,11 +260,11 @@ def test_no_thread_writes_after_a_call_that_could_not_start_all(monkeypatch: pyt
 
     def compute(part: slice) -> bool:
         time.sleep(0.05)
-        written.append(part.start)
+        starts.append(part.start)
         return True
 
     with Interrupted() as pool:
         monkeypatch.setattr(calls, "_threads", lambda process: pool)
         with pytest.raises(KeyboardInterrupt):
             calls.in_threads(compute, 3 * host().lanes, 3)
-        assert written == [0]
+        assert starts == [0]

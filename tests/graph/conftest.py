@@ -12,5 +12,5 @@ from tests.graph.in_process import Nodes, nodes_in
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    with nodes_in(tmp_path) as made:
-        yield made
+    with nodes_in(tmp_path) as nodes:
+        yield nodes

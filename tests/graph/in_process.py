@@ -27,22 +27,22 @@ class Nodes:
         self.all: list[Node[Any]] = []
 
     def make(self, name: str, parameters: msgspec.Struct | None = None, kind: type[Node[Any]] = Node) -> Node[Any]:
-        made = kind.alone(name, parameters or NoParameters(), self.folder, self.context)
-        self.all.append(made)
-        return made
+        node = kind.alone(name, parameters or NoParameters(), self.folder, self.context)
+        self.all.append(node)
+        return node
 
     def end(self, node: Node[Any]) -> None:
         self.all.remove(node)
         node.close()
 
-    def until(self, condition: Callable[[], Any], what: str = "it never came") -> Any:
+    def until(self, condition: Callable[[], Any], message: str = "it never came") -> Any:
         """Turns the nodes until the condition says something; that."""
         deadline = time.monotonic() + PATIENCE_S
-        while not (found := condition()):
-            assert time.monotonic() < deadline, what
+        while not (value := condition()):
+            assert time.monotonic() < deadline, message
             for node in list(self.all):
                 node.spin_once(0.001)
-        return found
+        return value
 
     def turns(self, count: int) -> None:
         for _ in range(count):
@@ -53,10 +53,10 @@ class Nodes:
 @contextmanager
 def nodes_in(folder: Path) -> Iterator[Nodes]:
     folder.chmod(0o700)
-    made = Nodes(folder)
+    nodes = Nodes(folder)
     try:
-        yield made
+        yield nodes
     finally:
-        for node in made.all:
+        for node in nodes.all:
             node.close()
-        made.context.destroy(linger=0)
+        nodes.context.destroy(linger=0)

@@ -29,21 +29,21 @@ words in capitals take more keys.
 """
 
 
-def pendulum(**more: str) -> str:
+def pendulum(**extra_keys: str) -> str:
     """The launch file, with more keys for the nodes of these names."""
     text = PENDULUM
     for name in ("server", "plant", "controller"):
-        text = text.replace(f"{name.upper()}\n", f"{more.get(name, '')}\n")
+        text = text.replace(f"{name.upper()}\n", f"{extra_keys.get(name, '')}\n")
     return text
 
 
-def wait_for(condition, what: str):
+def wait_for(condition, message: str):
     """What the condition says once it is true."""
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what
+    while not (value := condition()):
+        assert time.monotonic() < deadline, message
         time.sleep(0.02)
-    return found
+    return value
 
 
 class Launched:
@@ -97,7 +97,7 @@ class Launched:
 
     def nodes(self) -> dict[str, int]:
         """Process ids of its nodes, by their names."""
-        found = {}
+        pids = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
                 stat = (path / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
@@ -106,8 +106,8 @@ class Launched:
                 continue
             name = next((word[8:] for word in command if word.startswith("__node:=")), None)
             if int(stat[1]) == self.process.pid and stat[0] != "Z" and name is not None:
-                found[name] = int(path.name)
-        return found
+                pids[name] = int(path.name)
+        return pids
 
     def stop(self) -> int:
         """Ends it by SIGINT; its exit status."""

@@ -29,13 +29,13 @@ for _kind in TYPES.values():
     STORE.register({name: entry for name, entry in _missing.items() if name not in STORE.types})
 
 
-def _theirs(message: Message) -> Any:
+def _rosbags_message(message: Message) -> Any:
     """The message as rosbags has it."""
     values = {}
     for field in fields_of(type(message)):
         value = getattr(message, field.name)
         if not isinstance(field.kind, str):
-            value = _theirs(value) if field.length is None else [_theirs(item) for item in value]
+            value = _rosbags_message(value) if field.length is None else [_rosbags_message(item) for item in value]
         elif field.length is not None and field.kind != "string":
             value = np.array(value, dtype=field.kind.replace("byte", "uint8"))
         values[field.name] = value
@@ -48,12 +48,12 @@ def test_bytes_are_rosbags_own(name: str) -> None:
     assert kind.idl.__idl_typename__ == name.replace("/msg/", ".msg.dds_.") + "_"
     for seed in range(3):
         message = drawn(TYPES[name], np.random.default_rng(seed))
-        theirs = bytes(STORE.serialize_cdr(_theirs(message), name))
+        rosbags_bytes = bytes(STORE.serialize_cdr(_rosbags_message(message), name))
         ours = kind.to_dds(message).serialize(use_version_2=False)
-        size = len(theirs)  # after it stands padding to four bytes, which both may write or not
-        assert ours[4:size] == theirs[4:]
+        size = len(rosbags_bytes)  # after it stands padding to four bytes, which both may write or not
+        assert ours[4:size] == rosbags_bytes[4:]
         assert not any(ours[size:])
-        assert kind.from_dds(kind.idl.deserialize(theirs)) == message
+        assert kind.from_dds(kind.idl.deserialize(rosbags_bytes)) == message
 
 
 def test_topics_have_their_prefix() -> None:
@@ -130,17 +130,17 @@ def test_who_keeps_to_ros_2s_local_range_hears_and_is_heard() -> None:
     text = node.writer("/robot_description", String, latched=True)
     text.write(String("<robot/>"))
     states, goals = node.writer("/joint_states", JointState), node.reader("/goal", JointState)
-    theirs = subprocess.Popen([sys.executable, "-c", THEIRS, str(domain)], stdout=subprocess.PIPE, text=True)
+    peer = subprocess.Popen([sys.executable, "-c", THEIRS, str(domain)], stdout=subprocess.PIPE, text=True)
     try:
-        assert theirs.stdout is not None
-        while not select.select([theirs.stdout], [], [], 0.01)[0]:
+        assert peer.stdout is not None
+        while not select.select([peer.stdout], [], [], 0.01)[0]:
             states.write(JointState(Header(Time(2, 7), "base"), ["elbow"], position=[0.5]))
-        assert theirs.stdout.readline() == "7 base ['elbow'] [0.5] <robot/>\n"
-        heard: list[JointState] = []
-        while not heard and theirs.poll() is None:
-            heard.extend(goals.take())
-        assert heard[0] == JointState(Header(Time(3), "theirs"), ["elbow"], position=[-0.25])
+        assert peer.stdout.readline() == "7 base ['elbow'] [0.5] <robot/>\n"
+        received: list[JointState] = []
+        while not received and peer.poll() is None:
+            received.extend(goals.take())
+        assert received[0] == JointState(Header(Time(3), "theirs"), ["elbow"], position=[-0.25])
     finally:
-        theirs.kill()
-        theirs.communicate()
+        peer.kill()
+        peer.communicate()
         node.close()

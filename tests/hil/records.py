@@ -27,18 +27,20 @@ def record(
     t = dt * np.arange(count)
     units = {"velocity": "/s", "reference_velocity": "/s"}
     kinds = ["position", "velocity", "effort", "reference", "reference_velocity", "error", *groups]
-    made = {}
+    groups_made = {}
     for kind in dict.fromkeys(kinds):
         values = np.zeros((count, 2))
-        given = groups.get(kind)
-        if callable(given):
-            values[:, 0] = given(t)
-        elif given is not None:
-            values[:] = given
+        source = groups.get(kind)
+        if callable(source):
+            values[:, 0] = source(t)
+        elif source is not None:
+            values[:] = source
         unit = "N m" if kind == "effort" else "rad" + units.get(kind, "")
-        made[kind] = Group(NAMES, (unit, unit), values)
-    at, delays = answers if answers is not None else (t[200::2], np.full(len(t[200::2]), 0.001))
+        groups_made[kind] = Group(NAMES, (unit, unit), values)
+    answer_times, delays = answers if answers is not None else (t[200::2], np.full(len(t[200::2]), 0.001))
     inf = np.array([np.inf, np.inf])
     bounds = Limits(np.array([-2.0, -np.inf]), np.array([3.0, np.inf]), np.array([1.5, np.inf]), inf)
-    signal = Signal("answers", "s", at, delays)
-    return Record(t, made, changes, signal, bounds, 0.002, 0.002, {"refused": 0} if counts is None else counts, "arm")
+    signal = Signal("answers", "s", answer_times, delays)
+    return Record(
+        t, groups_made, changes, signal, bounds, 0.002, 0.002, {"refused": 0} if counts is None else counts, "arm"
+    )

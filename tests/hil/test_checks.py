@@ -20,9 +20,9 @@ from tests.phrases import naming, unnamed
 
 def refused(assertion, *args, **kwargs) -> str:
     """What the assertion says, which has to fail."""
-    with pytest.raises(AssertionError) as caught:
+    with pytest.raises(AssertionError) as failure:
         assertion(*args, **kwargs)
-    return str(caught.value)
+    return str(failure.value)
 
 
 def bump(t: np.ndarray) -> np.ndarray:
@@ -81,8 +81,8 @@ def test_windows() -> None:
 
 
 def test_all_joints_that_fail_are_named() -> None:
-    both = np.stack([bump(np.arange(1001) * 1e-3), 2.0 * bump(np.arange(1001) * 1e-3)], axis=1)
-    text = refused(Check(record(error=both)).tracking().below, 1e-3)
+    errors = np.stack([bump(np.arange(1001) * 1e-3), 2.0 * bump(np.arange(1001) * 1e-3)], axis=1)
+    text = refused(Check(record(error=errors)).tracking().below, 1e-3)
     assert text.startswith("elbow: tracking error 8e-3 rad at 0.6 s")
     assert text.endswith("; so is shoulder; judged on 0.801 of 0.801 s")
 
@@ -109,9 +109,9 @@ def test_what_is_no_number_never_passes(bad: float) -> None:
 
 
 def test_what_is_empty_never_passes() -> None:
-    nothing = np.empty((0, 2))
+    no_values = np.empty((0, 2))
     kinds = ("position", "velocity", "effort", "reference", "reference_velocity", "error")
-    empty = record(count=0, answers=(np.empty(0), np.empty(0)), **dict.fromkeys(kinds, nothing))
+    empty = record(count=0, answers=(np.empty(0), np.empty(0)), **dict.fromkeys(kinds, no_values))
     check = Check(empty)
     for measure in (
         check.tracking(), check.position(), check.velocity(), check.effort(), check.power(), check.delay(),
@@ -132,8 +132,8 @@ def test_a_plant_that_stops_tracks_nothing() -> None:
     text = refused(check.tracking("shoulder", from_s=0.3).below, 1.0)
     assert unnamed(text, "shoulder", "tracking error", "no number", "0.6 s", "401 of 701", "missed", "1 rad") == []
     assert "not at 0.6 s: the plant is stopped (missed)" in refused(check.tracking("shoulder", from_s=0.3).rms.below, 1)
-    never = Check(record(changes=(Change(0.0, "braked", "start"),)))
-    assert "nothing was recorded" in refused(never.tracking().below, 1.0)
+    braked_only = Check(record(changes=(Change(0.0, "braked", "start"),)))
+    assert "nothing was recorded" in refused(braked_only.tracking().below, 1.0)
 
 
 def test_rms_and_percentiles() -> None:
@@ -185,15 +185,15 @@ def test_effort_its_rate_power_and_energy() -> None:
 
 def test_power_of_all_is_the_sum_with_its_signs_and_energy_is_of_each() -> None:
     """One joint drives with 6 W, the other brakes with 2 W."""
-    both = lambda a, b: np.tile([a, b], (1001, 1))
-    check = Check(record(effort=both(3.0, -4.0), velocity=both(2.0, 0.5)))
+    tiled = lambda a, b: np.tile([a, b], (1001, 1))
+    check = Check(record(effort=tiled(3.0, -4.0), velocity=tiled(2.0, 0.5)))
     check.power(total=True).at_most(4.0 + 1e-12)
     refused(check.power(total=True).at_most, 3.999)
     check.power("elbow").at_most(2.0)
     refused(check.power().at_most, 5.0)  # of each, where it is not said otherwise
     assert refused(check.power().at_most, 1.0).startswith("shoulder: power 6 W at 0 s, allowed at most 1 W")
     check.power("elbow").at_most(2.0)
-    assert [(one.name, one.value) for one in check.energy().values] == [
+    assert [(value.name, value.value) for value in check.energy().values] == [
         ("shoulder", pytest.approx(6.0)), ("elbow", pytest.approx(2.0)),
     ]  # fmt: skip
     assert check.energy("elbow").value == pytest.approx(2.0)
@@ -232,14 +232,14 @@ def test_settling_at_the_edges_of_the_band_and_of_the_run() -> None:
     assert check.settling("shoulder", to=0.0, band=0.24).value == pytest.approx(0.7)
     last = Check(record(position=lambda t: np.where(t < 0.9995, 0.0, 1.0)))  # the very last sample is outside
     assert last.settling("shoulder", to=0.0, band=0.5).value == math.inf
-    before = Check(record(position=lambda t: np.where(np.abs(t - 0.999) < 1e-9, 1.0, 0.0)))  # the one before it
-    assert before.settling("shoulder", to=0.0, band=0.5).value == pytest.approx(1.0)
+    last_outside = Check(record(position=lambda t: np.where(np.abs(t - 0.999) < 1e-9, 1.0, 0.0)))  # the one before it
+    assert last_outside.settling("shoulder", to=0.0, band=0.5).value == pytest.approx(1.0)
     first = Check(record(position=lambda t: np.where(t < 0.0005, 1.0, 0.0)))  # the first alone
     assert first.settling("shoulder", to=0.0, band=0.5).value == pytest.approx(0.001)
     assert first.settling("shoulder", to=0.0, band=0.5, from_s=0.2005).value == 0.0  # inside all the time, from then on
-    (none,) = check.settling("shoulder", band=0.5, from_s=2.0).values
-    assert (none.name, none.unit, none.detail) == ("shoulder", "s", "nothing was recorded")
-    assert math.isnan(none.value)
+    (empty,) = check.settling("shoulder", band=0.5, from_s=2.0).values
+    assert (empty.name, empty.unit, empty.detail) == ("shoulder", "s", "nothing was recorded")
+    assert math.isnan(empty.value)
 
 
 def test_energy_needs_two_samples() -> None:
@@ -282,24 +282,24 @@ def test_overshoot_is_beyond_the_last_reference_from_where_the_joint_was_then() 
     ramp = lambda t: np.minimum(2.0 * t, 1.0)
     way = lambda t: np.interp(t, [0.0, 0.1, 0.6, 0.8, 1.0], [0.0, -0.2, 1.3, 0.9, 1.0])
     check = Check(record(position=way, reference=ramp))
-    found = check.overshoot("shoulder")
-    assert found.value == pytest.approx(0.3)
-    assert found.values[0].detail == "at 0.6 s, beyond 1"
+    overshoot = check.overshoot("shoulder")
+    assert overshoot.value == pytest.approx(0.3)
+    assert overshoot.values[0].detail == "at 0.6 s, beyond 1"
     # seen from 1.3 rad at 0.6 s the target lies below: by 0.1 rad beyond it at 0.8 s
-    later = check.overshoot("shoulder", from_s=0.6)
-    assert later.value == pytest.approx(0.1)
-    assert later.values[0].detail == "at 0.8 s, beyond 1"
+    overshoot_later = check.overshoot("shoulder", from_s=0.6)
+    assert overshoot_later.value == pytest.approx(0.1)
+    assert overshoot_later.values[0].detail == "at 0.8 s, beyond 1"
     assert check.overshoot("shoulder", to=-0.1).value == pytest.approx(0.1)
     assert check.overshoot("shoulder", to=1.3).value == 0.0
     assert math.isnan(check.overshoot("shoulder", from_s=2.0).value)
 
 
 def test_deadlines_count_late_and_missing_commands() -> None:
-    at = 0.2 + 0.002 * np.arange(400)
+    times = 0.2 + 0.002 * np.arange(400)
     delays = np.full(400, 0.001)
-    Check(record(answers=(at, delays))).deadlines().at_most(0)
+    Check(record(answers=(times, delays))).deadlines().at_most(0)
     delays[[100, 200]] = 0.0025
-    check = Check(record(answers=(at + delays, delays)))
+    check = Check(record(answers=(times + delays, delays)))
     check.deadlines().at_most(2)
     check.deadlines(0.003).at_most(0)
     assert (
@@ -308,56 +308,56 @@ def test_deadlines_count_late_and_missing_commands() -> None:
         )
         == []
     )
-    kept = np.r_[0:50, 55:400]  # five of them never came
-    check = Check(record(answers=(at[kept], np.full(395, 0.001))))
+    answered_indices = np.r_[0:50, 55:400]  # five of them never came
+    check = Check(record(answers=(times[answered_indices], np.full(395, 0.001))))
     assert refused(check.deadlines().at_most, 0).startswith("missed deadlines 5 (the first at 0.31 s")
-    silent = Check(record(answers=(at[:300], np.full(300, 0.001))))  # and none comes any more, until 1 s
+    silent = Check(record(answers=(times[:300], np.full(300, 0.001))))  # and none comes any more, until 1 s
     assert refused(silent.deadlines().at_most, 0).startswith("missed deadlines 100 ")
 
 
 def test_answers_that_take_one_step_or_two_are_all_in_time() -> None:
     """Between two that took effect are then up to 3 ms, though every state of the 2 ms was answered."""
-    at = 0.2 + 0.002 * np.arange(400)
+    times = 0.2 + 0.002 * np.arange(400)
     delays = np.where(np.arange(400) % 3 == 0, 0.001, 0.002)
-    check = Check(record(answers=(at + delays, delays)))
+    check = Check(record(answers=(times + delays, delays)))
     check.deadlines().at_most(0)
     check.jitter().at_most(0.001 + 1e-12)
-    kept = np.arange(400) != 100
-    assert Check(record(answers=((at + delays)[kept], delays[kept]))).deadlines().value == 1.0
-    lost = np.arange(400) != 399  # the last, where another may still be under way
-    Check(record(answers=((at + delays)[lost], delays[lost]), count=1000)).deadlines().at_most(0)
+    without_one = np.arange(400) != 100
+    assert Check(record(answers=((times + delays)[without_one], delays[without_one]))).deadlines().value == 1.0
+    without_last = np.arange(400) != 399  # the last, where another may still be under way
+    Check(record(answers=((times + delays)[without_last], delays[without_last]), count=1000)).deadlines().at_most(0)
 
 
 def test_a_state_may_come_half_a_period_late_and_no_more() -> None:
     """Answered states 3 ms apart at 2 ms are all there were, to rounding; of 3.1 ms one was missed."""
-    for gap, missed in ((0.003, 0.0), (0.003 + 1e-10, 0.0), (0.0031, 1.0), (0.005, 1.0), (0.0051, 2.0)):
-        at = np.concatenate([[0.2], 0.2 + gap + 0.002 * np.arange(300), [0.9985]])
-        at = np.r_[at[:-1], np.arange(at[-2] + 0.002, 1.0, 0.002)]
-        check = Check(record(answers=(at + 0.001, np.full(len(at), 0.001))))
-        assert check.deadlines().value == missed, gap
+    for gap, missed_count in ((0.003, 0.0), (0.003 + 1e-10, 0.0), (0.0031, 1.0), (0.005, 1.0), (0.0051, 2.0)):
+        times = np.concatenate([[0.2], 0.2 + gap + 0.002 * np.arange(300), [0.9985]])
+        times = np.r_[times[:-1], np.arange(times[-2] + 0.002, 1.0, 0.002)]
+        check = Check(record(answers=(times + 0.001, np.full(len(times), 0.001))))
+        assert check.deadlines().value == missed_count, gap
 
 
 def test_a_plant_that_gets_nothing_any_more_has_a_last_gap() -> None:
-    at = 0.2 + 0.002 * np.arange(100)  # to 0.398 s, and the record to 1 s
-    check = Check(record(answers=(at, np.full(100, 0.001))))
+    times = 0.2 + 0.002 * np.arange(100)  # to 0.398 s, and the record to 1 s
+    check = Check(record(answers=(times, np.full(100, 0.001))))
     assert unnamed(refused(check.jitter().below, 0.1), "jitter", "0.6 s", "at 1 s", "0.1 s", "1 %") == []
     # one that was stopped by then was silent up to the stop alone
     stopped = (*BEGUN, Change(0.42, "stopped", "missed"))
-    check = Check(record(answers=(at, np.full(100, 0.001)), changes=stopped))
+    check = Check(record(answers=(times, np.full(100, 0.001)), changes=stopped))
     assert refused(check.jitter().below, 0.01).startswith("jitter of the commands 0.02 s at 0.42 s")
     assert check.deadlines().value == 10.0
     # taken over again: what lies between is no gap
-    again = (*stopped, Change(0.8, "arming", ""), Change(0.81, "active", ""))
-    more = np.r_[at, 0.8 + 0.002 * np.arange(100)]
-    check = Check(record(answers=(more, np.full(200, 0.001)), changes=again))
+    changes = (*stopped, Change(0.8, "arming", ""), Change(0.81, "active", ""))
+    more_times = np.r_[times, 0.8 + 0.002 * np.arange(100)]
+    check = Check(record(answers=(more_times, np.full(200, 0.001)), changes=changes))
     assert check.deadlines().value == 10.0
     assert check.record.running == [(0.1, 0.42), (0.8, math.inf)]
 
 
 def test_jitter() -> None:
-    at = 0.2 + 0.002 * np.arange(400)
-    at[100] += 0.0005
-    check = Check(record(answers=(at, np.full(400, 0.001))))
+    times = 0.2 + 0.002 * np.arange(400)
+    times[100] += 0.0005
+    check = Check(record(answers=(times, np.full(400, 0.001))))
     check.jitter().below(6e-4)
     check.jitter().percentile(99.0).below(1e-9)
     assert refused(check.jitter().below, 4e-4).startswith("jitter of the commands 5e-4 s at 0.4")
@@ -376,8 +376,8 @@ def test_safe_stop() -> None:
     assert "is no number (the plant had stopped before: stopped (missed))" in refused(check.safe_stop(0.7).below, 1e9)
     latched_late = Check(record(velocity=falls, changes=(*BEGUN, Change(0.8, "stopped", "missed"))))
     assert latched_late.safe_stop(0.5).value == pytest.approx(0.3)
-    never = Check(record(velocity=falls))
-    assert "inf s (at the end the plant is active), allowed" in refused(never.safe_stop(0.5).below, 1e9)
+    moving = Check(record(velocity=falls))
+    assert "inf s (at the end the plant is active), allowed" in refused(moving.safe_stop(0.5).below, 1e9)
     moves = Check(record(velocity=lambda t: np.full_like(t, 0.2), changes=stopped))
     assert unnamed(refused(moves.safe_stop(0.5).below, 1e9), "stopped (missed)", "shoulder", "0.2 rad/s") == []
 
@@ -392,13 +392,13 @@ def test_every_joint_has_to_stand_for_a_safe_stop_to_the_very_end() -> None:
     assert check.safe_stop(0.5, at_rest=0.5).value == pytest.approx(0.0)  # the bound itself stands
     assert check.safe_stop(0.5, at_rest=0.49).value == pytest.approx(0.2)
     speeds[-1, 1] = 0.1  # it moves again at the end
-    again = Check(record(velocity=speeds, changes=stopped)).safe_stop(0.5)
-    assert again.value == math.inf
-    noted = Notes()
-    refused(Check(record(velocity=speeds, changes=stopped), noted).safe_stop(0.5).below, 1.0)
-    whole = [one.name for one in noted.verdicts[0].signals]
+    safe_stop = Check(record(velocity=speeds, changes=stopped)).safe_stop(0.5)
+    assert safe_stop.value == math.inf
+    notes = Notes()
+    refused(Check(record(velocity=speeds, changes=stopped), notes).safe_stop(0.5).below, 1.0)
+    whole = [signal.name for signal in notes.verdicts[0].signals]
     assert whole == ["shoulder", "elbow"]  # a number of the run is of all of them
-    assert unnamed(again.values[0].detail, "stopped (missed)", "elbow", "0.1 rad/s") == []
+    assert unnamed(safe_stop.values[0].detail, "stopped (missed)", "elbow", "0.1 rad/s") == []
     speeds[-1], speeds[800, 0] = 0.0, 0.1  # or in between: from then on
     assert Check(record(velocity=speeds, changes=stopped)).safe_stop(0.5).value == pytest.approx(0.301)
     # what is armed again at the end has not stopped
@@ -412,16 +412,16 @@ def test_a_run_is_clean_by_the_bounds_of_a_launch() -> None:
     assert [verdict.what for verdict in check.verdicts] == [
         "safe stops", "share under command, while not released", "tracking error", "tracking error",
     ]  # fmt: skip
-    far = Check(record(error=lambda t: 15.0 * bump(t)))
-    assert unnamed(refused(far.clean), "tracking error 0.06 rad", "0.6 s", "0.05 rad") == []
+    large_error = Check(record(error=lambda t: 15.0 * bump(t)))
+    assert unnamed(refused(large_error.clean), "tracking error 0.06 rad", "0.6 s", "0.05 rad") == []
     small = Check(record(error=lambda t: 4.0 * bump(t), reference=lambda t: 0.02 * np.sin(9.0 * t)))
     assert "allowed at most 1e-2 rad" in refused(small.clean)  # a quarter of the way
-    far.clean(PlantBounds(error_rad=0.07))
+    large_error.clean(PlantBounds(error_rad=0.07))
     stopped = Check(record(changes=(*BEGUN, Change(0.6, "stopped", "missed"))))
     assert refused(stopped.clean).startswith("safe stops 1 (missed at 0.6 s), allowed at most 0")
     assert refused(stopped.clean, PlantBounds(safe_stops=1)).startswith("share under command, while not released 0.499")
-    never = Check(record(changes=(Change(0.0, "braked", "start"),)))
-    assert unnamed(refused(never.clean), "share under command", re.compile("released 0,"), "0.99") == []
+    braked_only = Check(record(changes=(Change(0.0, "braked", "start"),)))
+    assert unnamed(refused(braked_only.clean), "share under command", re.compile("released 0,"), "0.99") == []
 
 
 def test_stops_and_time_under_command() -> None:
@@ -450,11 +450,11 @@ def test_counts() -> None:
 
 def test_a_frozen_encoder() -> None:
     way = lambda t: np.sin(3.0 * t)
-    held = lambda t: np.where((t > 0.5) & (t < 0.6), np.sin(1.5), np.sin(3.0 * t))
-    still = np.zeros((1001, 2))
+    frozen = lambda t: np.where((t > 0.5) & (t < 0.6), np.sin(1.5), np.sin(3.0 * t))
+    zeros = np.zeros((1001, 2))
     Check(record(measured=way, reference=way)).frozen("shoulder").below(1e-9)
-    Check(record(measured=still, reference=still)).frozen().below(1e-9)  # a joint that is to stand still may
-    check = Check(record(measured=held, reference=way))
+    Check(record(measured=zeros, reference=zeros)).frozen().below(1e-9)  # a joint that is to stand still may
+    check = Check(record(measured=frozen, reference=way))
     expected = float(np.abs(np.diff(way(1e-3 * np.arange(500, 600)))).sum())
     assert check.frozen("shoulder").value == pytest.approx(expected)
     assert (
@@ -468,7 +468,7 @@ def test_a_frozen_encoder() -> None:
         )
         == []
     )
-    whole = Check(record(position=still, reference=way)).frozen("shoulder")  # where nobody knows what was measured
+    whole = Check(record(position=zeros, reference=way)).frozen("shoulder")  # where nobody knows what was measured
     assert whole.value == pytest.approx(np.abs(np.diff(way(1e-3 * np.arange(1001)))).sum())
     assert whole.values[0].detail == "from 0 s to 1 s"
 
@@ -484,20 +484,20 @@ def test_names_that_there_are_not() -> None:
 
 
 def test_a_record_comes_back_from_its_file(tmp_path, monkeypatch) -> None:
-    written = record(error=bump, changes=(*BEGUN, Change(0.6, "stopped", "missed")), counts={"refused": 3, "stops": 1})
-    written = replace(written, notes=((0.25, "pushed"),), deadline_s=0.003)
-    written.save(tmp_path / "run.npz")
+    saved = record(error=bump, changes=(*BEGUN, Change(0.6, "stopped", "missed")), counts={"refused": 3, "stops": 1})
+    saved = replace(saved, notes=((0.25, "pushed"),), deadline_s=0.003)
+    saved.save(tmp_path / "run.npz")
     read = Record.load(tmp_path / "run.npz")
-    assert written.same_as(read) is None
+    assert saved.same_as(read) is None
     assert (read.changes, read.counts, read.control_s, read.title) == (
-        written.changes, written.counts, written.control_s, written.title,
+        saved.changes, saved.counts, saved.control_s, saved.title,
     )  # fmt: skip
-    for name, value in vars(written.bounds).items():
+    for name, value in vars(saved.bounds).items():
         assert np.array_equal(getattr(read.bounds, name), value), name
-    assert (read.notes, read.deadline_s) == (written.notes, written.deadline_s) == (((0.25, "pushed"),), 0.003)
-    assert (read.answers.name, read.answers.unit) == (written.answers.name, written.answers.unit)
-    assert [(one.names, one.units) for one in read.groups.values()] == [
-        (one.names, one.units) for one in written.groups.values()
+    assert (read.notes, read.deadline_s) == (saved.notes, saved.deadline_s) == (((0.25, "pushed"),), 0.003)
+    assert (read.answers.name, read.answers.unit) == (saved.answers.name, saved.answers.unit)
+    assert [(group.names, group.units) for group in read.groups.values()] == [
+        (group.names, group.units) for group in saved.groups.values()
     ]
     for bad in ("none.npz", "bad.npz"):
         (tmp_path / "bad.npz").write_bytes(b"PK no zip")
@@ -514,12 +514,12 @@ def test_the_first_bit_that_differs_is_named() -> None:
         values[400:] = np.nextafter(1.0, 2.0)
         return values
 
-    here, there = record(velocity=lambda t: np.ones_like(t)), record(velocity=one_bit)
-    assert unnamed(here.same_as(there), "shoulder", "velocity", "1.0", "1.0000000000000002", "0.4 s") == []
-    assert here.same_as(record(velocity=lambda t: np.ones_like(t))) is None
+    reference, one_bit_off = record(velocity=lambda t: np.ones_like(t)), record(velocity=one_bit)
+    assert unnamed(reference.same_as(one_bit_off), "shoulder", "velocity", "1.0", "1.0000000000000002", "0.4 s") == []
+    assert reference.same_as(record(velocity=lambda t: np.ones_like(t))) is None
     negative = record(velocity=lambda t: -0.0 * t)
     assert "0.0 here and -0.0 there" in record(velocity=lambda t: 0.0 * t).same_as(negative)
-    assert here.same_as(record(count=500)).startswith("the times differ")
+    assert reference.same_as(record(count=500)).startswith("the times differ")
 
 
 @pytest.mark.parametrize(

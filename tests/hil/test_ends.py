@@ -68,7 +68,7 @@ def test_a_law_that_fails_at_once_passes_no_assertion(setup: Callable[..., Setup
         with pytest.raises((AssertionError, InvalidArgumentError)) as error:
             assertion(done.check)
         if not name.startswith("commanded"):  # nothing was commanded: that is no measure
-            assert "NameError: name 'undefined' is not defined (controller.py, line 52), at 0 s" in str(error.value)
+            assert "NameError: name 'undefined' is not defined (controller.py, line 48), at 0 s" in str(error.value)
             assert "ask for less" not in str(error.value)  # which would not help
     assert "judged on 0 of 0.5 s only: the plant was never under command" in refused(
         done.check.velocity().within_limits
@@ -79,7 +79,7 @@ def test_a_law_that_fails_at_once_passes_no_assertion(setup: Callable[..., Setup
 def test_an_end_that_the_test_expects(setup: Callable[..., Setup], cache: RobotCache) -> None:
     done = run(setup("        if state.t > 0.2:\n            raise ValueError('over')\n"), cache, 0.5)
     text = refused(done.check.ends, "KeyError")
-    assert unnamed(text, "ValueError: over (controller.py, line 53)", "expected 'KeyError'") == []
+    assert unnamed(text, "ValueError: over (controller.py, line 49)", "expected 'KeyError'") == []
     refused(done.check.effort().within_limits)
     done.check.ends("ValueError: over")
     done.check.effort().within_limits()  # until it ended
@@ -90,7 +90,7 @@ def test_an_end_that_the_test_expects(setup: Callable[..., Setup], cache: RobotC
 
 
 @pytest.mark.parametrize(
-    ("faults", "lines", "lost"),
+    ("faults", "lines", "ended_count"),
     [
         ([Loss(1.0, from_s=0.2)], "", 0),  # the plant is stopped, and the controller may not arm it again
         ([Loss(1.0, from_s=0.2, channel="states")], "", 0),
@@ -100,18 +100,18 @@ def test_an_end_that_the_test_expects(setup: Callable[..., Setup], cache: RobotC
     ],
 )
 def test_an_injected_fault_explains_what_it_causes_and_no_error_of_the_law(
-    setup: Callable[..., Setup], cache: RobotCache, faults: list[Fault], lines: str, lost: int
+    setup: Callable[..., Setup], cache: RobotCache, faults: list[Fault], lines: str, ended_count: int
 ) -> None:
     done = run(setup(lines, rearm=False), cache, 0.9, *faults)
     assert done.ended
-    assert len(done.check.notes.ended) == lost
+    assert len(done.check.notes.ended) == ended_count
     assert "judged on" in refused(done.check.velocity().within_limits)  # stopped for most of the time
-    if not lost:
+    if not ended_count:
         done.check.velocity(until_s=0.2).within_limits()
         done.check.covering(0.1).velocity().within_limits()
     else:
         text = refused(done.check.covering(0.0).velocity().within_limits)
-        assert unnamed(text, "SystemExit" if "Exit" in lines else "ZeroDivisionError", "(controller.py, line 53)") == []
+        assert unnamed(text, "SystemExit" if "Exit" in lines else "ZeroDivisionError", "(controller.py, line 49)") == []
 
 
 def test_a_fault_that_has_not_begun_explains_nothing(setup: Callable[..., Setup], cache: RobotCache) -> None:
@@ -144,7 +144,7 @@ def test_a_law_that_never_returns_fails_its_test_with_its_line(setup: Callable[.
             unnamed(text, "after 2 s", re.compile(r"the plant's time is 0\.(09|1)"), "not 0.5 s", "--hil-wall-limit")
             == []
         )
-        assert "the law is at controller.py, line 55" in text
+        assert "the law is at controller.py, line 51" in text
         # the run does not go on when the law returns later
         assert "judged on" in refused(handle.check.stops().at_most, 0)
     finally:
@@ -218,7 +218,7 @@ def test_a_failed_assertion_repeats_what_the_nodes_warned_of() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("undefined", r"ending exited with status 1: ERROR /ending: law .* \(controller.py, line 54\)"),
+        ("undefined", r"ending exited with status 1: ERROR /ending: law .* \(controller.py, line 50\)"),
         ("__import__('os')._exit(0)", "ending exited with status 0"),
         ("__import__('os').kill(__import__('os').getpid(), 9)", "ending was killed by SIGKILL"),
     ],

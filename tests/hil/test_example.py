@@ -53,24 +53,24 @@ def outcomes() -> Outcome:
         env={**os.environ, "COLUMNS": "2000"},
     )
     assert run.returncode == 1, run.stdout + run.stderr
-    found: Outcome = {}
+    by_fault: Outcome = {}
     for line in run.stdout.splitlines():
         words = re.fullmatch(r"(PASSED|FAILED) \S*::(\w+)\[0-(\w+)\](?: - (.*))?", line)
         if words:
-            found.setdefault(words[3], {})[words[2]] = (words[1] == "PASSED", words[4] or "")
-    return found
+            by_fault.setdefault(words[3], {})[words[2]] = (words[1] == "PASSED", words[4] or "")
+    return by_fault
 
 
 @pytest.mark.parametrize("wrong", CAUGHT)
 def test_each_fault_is_caught_by_what_looks_for_it(outcomes: Outcome, wrong: str) -> None:
     caught_by, reason, untouched = CAUGHT[wrong]
     assert set(outcomes[wrong]) == ALL
-    passed, said = outcomes[wrong][caught_by]
-    assert not passed
-    assert re.match(f"AssertionError: {reason}", said)
+    has_passed, message = outcomes[wrong][caught_by]
+    assert not has_passed
+    assert re.match(f"AssertionError: {reason}", message)
     assert {name for name in ALL if outcomes[wrong][name][0]} >= untouched
     assert untouched or all(
-        "the plant is stopped (velocity): panda_joint" in said for _, said in outcomes[wrong].values()
+        "the plant is stopped (velocity): panda_joint" in message for _, message in outcomes[wrong].values()
     )
 
 
@@ -94,6 +94,6 @@ def test_the_pages_tests(tmp_path: Path) -> None:
     (tmp_path / "test_arm.py").write_text("\n\n".join(codes))
     run = subprocess.run([*PYTEST, "--hil-report", "report"], capture_output=True, text=True, timeout=250, cwd=tmp_path)
     assert "1 failed, 3 passed" in run.stdout, run.stdout + run.stderr
-    said = " ".join(line.removeprefix("    ").removeprefix("E") for line in page.splitlines())
-    [found] = [line.removeprefix("E").strip() for line in run.stdout.splitlines() if line.startswith("E  ")]
-    assert re.sub(r"\s+", " ", found) in re.sub(r"\s+", " ", said)
+    page_text = " ".join(line.removeprefix("    ").removeprefix("E") for line in page.splitlines())
+    [failure_text] = [line.removeprefix("E").strip() for line in run.stdout.splitlines() if line.startswith("E  ")]
+    assert re.sub(r"\s+", " ", failure_text) in re.sub(r"\s+", " ", page_text)

@@ -34,11 +34,11 @@ from tests.phrases import naming, unnamed
 AT = Configuration.from_wire([{"name": name, "type": "continuous", "axis": [0, 0, 1]} for name in ("a", "b", "c")])
 
 
-def state(seq: int, at: Configuration = AT, q=None) -> PlantState:
-    q = [0.1 * seq + k for k in range(at.nq)] if q is None else q
-    v = [1.0 + k for k in range(at.nv)]
+def state(seq: int, configuration: Configuration = AT, q=None) -> PlantState:
+    q = [0.1 * seq + k for k in range(configuration.nq)] if q is None else q
+    v = [1.0 + k for k in range(configuration.nv)]
     end = ("active", "", 0.0, 0, True, seq - 1, 0.001, "f00")
-    return PlantState(1, seq, 1e-3 * seq, at.velocity_names, q, v, [0.0] * at.nv, *end)
+    return PlantState(1, seq, 1e-3 * seq, configuration.velocity_names, q, v, [0.0] * configuration.nv, *end)
 
 
 def command(seq: int, name=("c", "a", "b"), effort=(30.0, 10.0, 20.0)) -> JointCommand:
@@ -51,15 +51,15 @@ def through(faults, count: int = 1000, seed: int = 0, channel="commands", make=c
     arrived = []
     for seq in range(count):
         line.send(make(seq), 1e-3 * seq)
-        arrived += [(1e-3 * seq, one) for one in line.due(1e-3 * seq)]
+        arrived += [(1e-3 * seq, message) for message in line.due(1e-3 * seq)]
     while line.next_s < math.inf:
         now = line.next_s
-        arrived += [(now, one) for one in line.due(now)]
+        arrived += [(now, message) for message in line.due(now)]
     return arrived
 
 
 def seqs(arrived) -> list[int]:
-    return [one.state_seq if isinstance(one, JointCommand) else one.seq for _, one in arrived]
+    return [message.state_seq if isinstance(message, JointCommand) else message.seq for _, message in arrived]
 
 
 def test_without_faults_all_arrives_at_once_as_it_is() -> None:
@@ -71,7 +71,7 @@ def test_without_faults_all_arrives_at_once_as_it_is() -> None:
 
 def test_delay() -> None:
     arrived = through([Delay(0.02, from_s=0.1, until_s=0.2)])
-    late = [t - 1e-3 * one.state_seq for t, one in arrived]
+    late = [t - 1e-3 * message.state_seq for t, message in arrived]
     by_seq = dict(zip(seqs(arrived), late, strict=True))
     expected = [0.02 if 100 <= seq < 200 else 0.0 for seq in range(1000)]
     assert [by_seq[seq] for seq in range(1000)] == pytest.approx(expected, abs=1e-12)
@@ -81,7 +81,7 @@ def test_delay() -> None:
 
 def test_jitter_keeps_the_order_and_its_bound() -> None:
     arrived = through([Jitter(0.004)])
-    late = np.array([t - 1e-3 * one.state_seq for t, one in arrived])
+    late = np.array([t - 1e-3 * message.state_seq for t, message in arrived])
     assert seqs(arrived) == list(range(1000))
     assert late.min() >= 0.0
     assert 0.0035 < late.max() <= 0.004 + 1e-9
@@ -91,10 +91,10 @@ def test_jitter_keeps_the_order_and_its_bound() -> None:
 @pytest.mark.parametrize("burst", [1, 5])
 def test_loss_is_the_share_that_it_says(burst: int) -> None:
     arrived = seqs(through([Loss(0.2, burst)], count=20_000))
-    lost = sorted(set(range(20_000)) - set(arrived))
+    lost_seqs = sorted(set(range(20_000)) - set(arrived))
     # a deviation of sqrt(0.2 0.8 burst / 20000), 0.003 for single ones and about 0.006 for five
-    assert len(lost) / 20_000 == pytest.approx(0.2, abs=4 * 0.003 * burst**0.5)
-    ends = np.flatnonzero(np.diff([-2, *lost, 10**9]) != 1)
+    assert len(lost_seqs) / 20_000 == pytest.approx(0.2, abs=4 * 0.003 * burst**0.5)
+    ends = np.flatnonzero(np.diff([-2, *lost_seqs, 10**9]) != 1)
     lengths = np.diff(ends)
     assert set(lengths % burst) == {0} if burst > 1 else 1 in lengths
     assert seqs(through([Loss(0.0)])) == list(range(1000))
@@ -116,64 +116,66 @@ def test_reorder_passes_each_message_once() -> None:
 
 
 def test_a_frozen_encoder() -> None:
-    arrived = [one for _, one in through([Stale(joints=["b"], from_s=0.5)], channel="states", make=state)]
+    arrived = [message for _, message in through([Stale(joints=["b"], from_s=0.5)], channel="states", make=state)]
     frozen = arrived[499:503]
-    assert [one.position[1] for one in frozen] == pytest.approx([50.9, 51.0, 51.0, 51.0])
-    assert [one.velocity[1] for one in frozen] == [2.0, 0.0, 0.0, 0.0]
-    assert [one.position[0] for one in frozen] == pytest.approx([49.9, 50.0, 50.1, 50.2])
+    assert [message.position[1] for message in frozen] == pytest.approx([50.9, 51.0, 51.0, 51.0])
+    assert [message.velocity[1] for message in frozen] == [2.0, 0.0, 0.0, 0.0]
+    assert [message.position[0] for message in frozen] == pytest.approx([49.9, 50.0, 50.1, 50.2])
     assert frozen[-1].velocity == [1.0, 0.0, 3.0]
 
 
 def test_what_is_no_number() -> None:
-    [(_, one)] = through([NotANumber(joints=["b"])], count=1)
-    assert one.effort[:2] == [30.0, 10.0]
-    assert math.isnan(one.effort[2])  # `b` stands last in these commands
+    [(_, message)] = through([NotANumber(joints=["b"])], count=1)
+    assert message.effort[:2] == [30.0, 10.0]
+    assert math.isnan(message.effort[2])  # `b` stands last in these commands
     [(_, seen)] = through([NotANumber(channel="states", joints=["c"])], count=1, channel="states", make=state)
     assert seen.position[:2] == [0.0, 1.0]
     assert np.isnan([seen.position[2], seen.velocity[2]]).all()
-    some = through([NotANumber(share=0.25)], count=4000)
-    bad = np.mean([math.isnan(one.effort[0]) for _, one in some])
+    messages = through([NotANumber(share=0.25)], count=4000)
+    bad = np.mean([math.isnan(message.effort[0]) for _, message in messages])
     assert bad == pytest.approx(0.25, abs=0.03)  # four deviations of sqrt(0.25 0.75 / 4000)
 
 
 def test_bias_noise_and_saturation() -> None:
-    [(_, one)] = through([Bias(0.5, channel="states", joints=["a"])], count=1, channel="states", make=state)
-    assert one.position == [0.5, 1.0, 2.0]
-    [(_, one)] = through([Bias(-2.0, joints=["a"])], count=1)
-    assert one.effort == [30.0, 8.0, 20.0]
-    [(_, one)] = through([Saturation(15.0, joints=["a", "c"])], count=1)
-    assert one.effort == [15.0, 10.0, 20.0]
+    [(_, message)] = through([Bias(0.5, channel="states", joints=["a"])], count=1, channel="states", make=state)
+    assert message.position == [0.5, 1.0, 2.0]
+    [(_, message)] = through([Bias(-2.0, joints=["a"])], count=1)
+    assert message.effort == [30.0, 8.0, 20.0]
+    [(_, message)] = through([Saturation(15.0, joints=["a", "c"])], count=1)
+    assert message.effort == [15.0, 10.0, 20.0]
     negative = lambda seq: command(seq, effort=(-30.0, -10.0, 20.0))
-    [(_, one)] = through([Saturation(15.0)], count=1, make=negative)
-    assert one.effort == [-15.0, -10.0, 15.0]
-    [(_, one)] = through([Saturation(1.5, channel="states")], count=1, channel="states", make=state)
-    assert (one.position, one.velocity) == ([0.0, 1.0, 1.5], [1.0, 2.0, 3.0])
+    [(_, message)] = through([Saturation(15.0)], count=1, make=negative)
+    assert message.effort == [-15.0, -10.0, 15.0]
+    [(_, message)] = through([Saturation(1.5, channel="states")], count=1, channel="states", make=state)
+    assert (message.position, message.velocity) == ([0.0, 1.0, 1.5], [1.0, 2.0, 3.0])
     noisy = through([Noise(0.01, 0.1, channel="states", joints=["b"])], count=4000, channel="states", make=state)
-    off = np.array([one.position for _, one in noisy]) - [state(seq).position for seq in range(4000)]
-    rates = np.array([one.velocity for _, one in noisy]) - state(0).velocity
-    assert off[:, 1].std() == pytest.approx(0.01, rel=0.05)  # four deviations of 1 / sqrt(2 4000)
+    offsets = np.array([message.position for _, message in noisy]) - [state(seq).position for seq in range(4000)]
+    rates = np.array([message.velocity for _, message in noisy]) - state(0).velocity
+    assert offsets[:, 1].std() == pytest.approx(0.01, rel=0.05)  # four deviations of 1 / sqrt(2 4000)
     assert rates[:, 1].std() == pytest.approx(0.1, rel=0.05)
-    assert not np.stack([off, rates])[:, :, [0, 2]].any()
+    assert not np.stack([offsets, rates])[:, :, [0, 2]].any()
 
 
 def test_swapped_joints() -> None:
-    [(_, one)] = through([Swapped("a", "c")], count=1)
-    assert (one.name, one.effort) == (("c", "a", "b"), [10.0, 30.0, 20.0])
-    [(_, one)] = through([Swapped("a", "b", channel="states")], count=1, channel="states", make=state)
-    assert (one.position, one.velocity) == ([1.0, 0.0, 2.0], [2.0, 1.0, 3.0])
+    [(_, message)] = through([Swapped("a", "c")], count=1)
+    assert (message.name, message.effort) == (("c", "a", "b"), [10.0, 30.0, 20.0])
+    [(_, message)] = through([Swapped("a", "b", channel="states")], count=1, channel="states", make=state)
+    assert (message.position, message.velocity) == ([1.0, 0.0, 2.0], [2.0, 1.0, 3.0])
 
 
 def test_joints_with_several_ways_to_move() -> None:
     """A bias of a ball turns it: what arrives is still a rotation."""
-    at = Robot.from_urdf(MANY_WAYS, root="floating").configuration
-    line: Channel[PlantState] = Channel([Bias(0.1, channel="states", joints=["ball"])], "states", 0, at)
-    line.send(state(0, at, at.neutral.tolist()), 0.0)
-    [one] = line.due(0.0)
-    moved = at.difference(at.neutral, np.array(one.position))
-    assert moved == pytest.approx([0.1 if name.startswith("ball.") else 0.0 for name in at.velocity_names])
-    Channel([Swapped("swing", "hoist")], "commands", 0, at)
+    configuration = Robot.from_urdf(MANY_WAYS, root="floating").configuration
+    line: Channel[PlantState] = Channel([Bias(0.1, channel="states", joints=["ball"])], "states", 0, configuration)
+    line.send(state(0, configuration, configuration.neutral.tolist()), 0.0)
+    [message] = line.due(0.0)
+    displacement = configuration.difference(configuration.neutral, np.array(message.position))
+    assert displacement == pytest.approx(
+        [0.1 if name.startswith("ball.") else 0.0 for name in configuration.velocity_names]
+    )
+    Channel([Swapped("swing", "hoist")], "commands", 0, configuration)
     with pytest.raises(InvalidArgumentError, match=naming("Swapped", "'ball'", "'swing'")):
-        Channel([Swapped("ball", "swing")], "commands", 0, at)
+        Channel([Swapped("ball", "swing")], "commands", 0, configuration)
 
 
 def test_who_reads_gets_the_newest_of_what_has_come() -> None:
@@ -187,28 +189,28 @@ def test_who_reads_gets_the_newest_of_what_has_come() -> None:
 
 
 def test_faults_act_one_after_the_other() -> None:
-    [(t, one)] = through([Bias(10.0), Saturation(25.0), Delay(0.01), Delay(0.02)], count=1)
-    assert (t, one.effort) == (pytest.approx(0.03), [25.0, 20.0, 25.0])
-    [(_, one)] = through([Saturation(25.0), Bias(10.0)], count=1)
-    assert one.effort == [35.0, 20.0, 30.0]
+    [(t, message)] = through([Bias(10.0), Saturation(25.0), Delay(0.01), Delay(0.02)], count=1)
+    assert (t, message.effort) == (pytest.approx(0.03), [25.0, 20.0, 25.0])
+    [(_, message)] = through([Saturation(25.0), Bias(10.0)], count=1)
+    assert message.effort == [35.0, 20.0, 30.0]
     # those of the other way leave this one alone
     assert through([Bias(1.0, channel="states"), Loss(1.0, channel="states")], count=1)[0][1] == command(0)
 
 
 def test_the_same_seed_is_the_same_chance() -> None:
     faults = [Jitter(0.003), Loss(0.1), Reorder(0.1), Noise(1.0)]
-    first, again, other = (through(faults, seed=seed) for seed in (7, 7, 8))
-    assert first == again
+    first, repeated, other = (through(faults, seed=seed) for seed in (7, 7, 8))
+    assert first == repeated
     assert first != other
 
 
 def test_chance_of_one_fault_does_not_depend_on_another() -> None:
-    alone = seqs(through([Loss(0.3)], seed=3))
-    assert seqs(through([Loss(0.3), Noise(1.0)], seed=3)) == alone
-    assert seqs(through([Loss(0.3), Loss(0.0)], seed=3)) == alone
+    arrived_alone = seqs(through([Loss(0.3)], seed=3))
+    assert seqs(through([Loss(0.3), Noise(1.0)], seed=3)) == arrived_alone
+    assert seqs(through([Loss(0.3), Loss(0.0)], seed=3)) == arrived_alone
     # two of one kind are two chances: their deviations add up as squares, those of one chance as they are
-    off = np.array([one.effort[0] for _, one in through([Noise(1.0), Noise(1.0)], count=4000)]) - 30.0
-    assert off.std() == pytest.approx(2.0**0.5, rel=0.05)  # four deviations of 1 / sqrt(2 4000)
+    offsets = np.array([message.effort[0] for _, message in through([Noise(1.0), Noise(1.0)], count=4000)]) - 30.0
+    assert offsets.std() == pytest.approx(2.0**0.5, rel=0.05)  # four deviations of 1 / sqrt(2 4000)
 
 
 @pytest.mark.parametrize(
@@ -250,9 +252,9 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
     ],
 )
 def test_what_does_not_fit_is_said(make, values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as refusal:
         make()
-    assert unnamed(caught.value, *values) == []
+    assert unnamed(refusal.value, *values) == []
 
 
 @pytest.mark.parametrize(
@@ -265,24 +267,24 @@ def test_what_does_not_fit_is_said(make, values: list[str]) -> None:
     ],
 )
 def test_a_run_in_which_a_fault_does_nothing_shows_nothing(faults, seconds: float, values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as refusal:
         check_faults(faults, seconds)
-    assert unnamed(caught.value, *values) == []
+    assert unnamed(refusal.value, *values) == []
     check_faults([Delay(0.1, from_s=1.99)], 2.0)
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **when: Delay(0.1, **when), lambda **when: Jitter(0.1, **when), lambda **when: Loss(0.1, **when),
-        lambda **when: Reorder(0.1, **when), lambda **when: Stale(**when), lambda **when: NotANumber(**when),
-        lambda **when: Bias(0.1, **when), lambda **when: Noise(0.1, **when), lambda **when: Saturation(1.0, **when),
-        lambda **when: Swapped("a", "b", **when), lambda **when: Killed(**when),
+        lambda **span: Delay(0.1, **span), lambda **span: Jitter(0.1, **span), lambda **span: Loss(0.1, **span),
+        lambda **span: Reorder(0.1, **span), lambda **span: Stale(**span), lambda **span: NotANumber(**span),
+        lambda **span: Bias(0.1, **span), lambda **span: Noise(0.1, **span), lambda **span: Saturation(1.0, **span),
+        lambda **span: Swapped("a", "b", **span), lambda **span: Killed(**span),
     ],
 )  # fmt: skip
 def test_every_fault_has_its_time_and_none_that_cannot_be(make) -> None:
-    one = make(from_s=1.0, until_s=2.0)
-    assert [one.active_at(t) for t in (0.999, 1.0, 1.999, 2.0)] == [False, True, True, False]
+    fault = make(from_s=1.0, until_s=2.0)
+    assert [fault.active_at(t) for t in (0.999, 1.0, 1.999, 2.0)] == [False, True, True, False]
     with pytest.raises(InvalidArgumentError, match=naming("from_s is 2", "until_s 2")):
         make(from_s=2.0, until_s=2.0)
 

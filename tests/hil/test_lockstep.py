@@ -42,8 +42,8 @@ def test_five_runs_are_equal_to_the_bit(cache: RobotCache) -> None:
         Reorder(0.05),
         Loss(0.02, channel="states"),
     ]
-    first, *others = (run(cache, 0.2, *faults).record for _ in range(5))
-    assert [first.same_as(other) for other in others] == [None] * 4
+    first, *repeated = (run(cache, 0.2, *faults).record for _ in range(5))
+    assert [first.same_as(other) for other in repeated] == [None] * 4
     assert first.same_as(run(cache, 0.2, *faults, seed=1).record) is not None
 
 
@@ -68,10 +68,10 @@ def test_the_record_is_what_the_plant_did(cache: RobotCache) -> None:
     # the trapezoid over a step errs by h^3 / 12 of the third derivative, some 1e-8 at these motions
     assert np.abs(np.diff(q, axis=0) - 0.5e-3 * (v[1:] + v[:-1])).max() < 1e-7
     reference, error = record.groups["reference"].values, record.groups["error"].values
-    known = ~np.isnan(error)
-    assert np.array_equal(known.all(axis=1), record.under("active"))
+    is_known = ~np.isnan(error)
+    assert np.array_equal(is_known.all(axis=1), record.under("active"))
     assert np.array_equal(~np.isnan(reference).any(axis=1), record.under("active"))
-    assert error[known] == pytest.approx((reference - q)[known])
+    assert error[is_known] == pytest.approx((reference - q)[is_known])
     rate = record.groups["reference_velocity"].values
     assert np.nanmax(np.abs(np.diff(reference, axis=0) - 0.5e-3 * (rate[1:] + rate[:-1]))) < 1e-7
 
@@ -91,10 +91,10 @@ def test_a_wrong_payload_shows_in_the_tracking_alone(cache: RobotCache) -> None:
         check.tracking().below(3e-5)
 
 
-@pytest.mark.parametrize("own", [{"link": "tool0", "mass": 0.5}, [{"link": "tool0", "mass": 0.5}]])
-def test_a_wrong_payload_comes_beside_what_the_plant_carries(tmp_path: Path, own: object) -> None:
+@pytest.mark.parametrize("payloads", [{"link": "tool0", "mass": 0.5}, [{"link": "tool0", "mass": 0.5}]])
+def test_a_wrong_payload_comes_beside_what_the_plant_carries(tmp_path: Path, payloads: object) -> None:
     """For the plant's process, which gets it on its command line, as for the plant in lockstep."""
-    overlay = {"payloads": own, "gravity": [0.0, 0.0, -9.8]}
+    overlay = {"payloads": payloads, "gravity": [0.0, 0.0, -9.8]}
     parts = resolve(merged(ARM, {"plant": {"overlay": overlay}}), tmp_path)
     wrong = WrongPayload("tool0", 2.0).payload
     expected = {**overlay, "payloads": [{"link": "tool0", "mass": 0.5}, wrong]}
@@ -107,8 +107,8 @@ def test_a_wrong_payload_comes_beside_what_the_plant_carries(tmp_path: Path, own
 
 def test_what_the_controller_sees_is_not_where_the_robot_is(cache: RobotCache) -> None:
     record = run(cache, 0.4, Bias(0.01, channel="states", joints=[ELBOW], from_s=0.2)).record
-    off = record.signal("measured", ELBOW).values - record.signal("position", ELBOW).values
-    assert off == pytest.approx(np.where(record.t >= 0.2, 0.01, 0.0), abs=1e-12)
+    offset = record.signal("measured", ELBOW).values - record.signal("position", ELBOW).values
+    assert offset == pytest.approx(np.where(record.t >= 0.2, 0.01, 0.0), abs=1e-12)
 
 
 def test_a_frozen_encoder_is_seen(cache: RobotCache) -> None:
@@ -130,13 +130,13 @@ def test_a_controller_that_is_killed_is_missed(cache: RobotCache) -> None:
 
 
 def test_one_that_comes_back_takes_over_with_rearm_alone(cache: RobotCache) -> None:
-    gone = Killed(from_s=0.2, until_s=0.4)
-    back = run(cache, 0.7, gone, controller={"rearm": True})
+    killed = Killed(from_s=0.2, until_s=0.4)
+    back = run(cache, 0.7, killed, controller={"rearm": True})
     assert (back.ended, back.record.changes[-1].mode) == ("", "active")
-    without = run(cache, 0.7, gone, controller={"rearm": False})
-    assert without.ended.startswith("controller: the plant is stopped (missed), and rearm is off")
-    assert [text for _, text in without.record.notes] == [
-        "controller: it was killed", "controller: it is started again", without.ended,
+    without_rearm = run(cache, 0.7, killed, controller={"rearm": False})
+    assert without_rearm.ended.startswith("controller: the plant is stopped (missed), and rearm is off")
+    assert [text for _, text in without_rearm.record.notes] == [
+        "controller: it was killed", "controller: it is started again", without_rearm.ended,
     ]  # fmt: skip
 
 
@@ -144,9 +144,9 @@ def test_each_kill_that_is_over_is_followed_by_a_start(cache: RobotCache) -> Non
     kills = [Killed(from_s=0.1, until_s=0.15), Killed(from_s=0.3, until_s=0.35)]
     bench = open_bench("lockstep", merged(ARM, {"controller": {"rearm": True}}), cache, kills, 0)
     bench.run_until(0.4)
-    said = [(t, text) for t, text in bench.record().notes]
-    assert [text for _, text in said] == ["controller: it was killed", "controller: it is started again"] * 2
-    assert [t for t, _ in said] == pytest.approx([0.1, 0.15, 0.3, 0.35])
+    notes = [(t, text) for t, text in bench.record().notes]
+    assert [text for _, text in notes] == ["controller: it was killed", "controller: it is started again"] * 2
+    assert [t for t, _ in notes] == pytest.approx([0.1, 0.15, 0.3, 0.35])
 
 
 def test_a_server_that_is_away_for_a_moment_is_borne(cache: RobotCache) -> None:
@@ -197,9 +197,12 @@ def test_the_test_says_parameters_over_the_files(cache: RobotCache) -> None:
 
 def test_the_nearest_word_stands_over_the_others() -> None:
     base = Setup("a", {"x": "1", "y": "1"}, {"rate_hz": 1.0}, {"rearm": True, "rate_hz": 1.0})
-    over = merged(base, {"arguments": {"y": "2"}, "plant": {"brake_s": 1.0}, "controller": {"rate_hz": 2.0}})
-    assert (over.launch, over.arguments) == ("a", {"x": "1", "y": "2"})
-    assert (over.plant, over.controller) == ({"rate_hz": 1.0, "brake_s": 1.0}, {"rearm": True, "rate_hz": 2.0})
+    merged_setup = merged(base, {"arguments": {"y": "2"}, "plant": {"brake_s": 1.0}, "controller": {"rate_hz": 2.0}})
+    assert (merged_setup.launch, merged_setup.arguments) == ("a", {"x": "1", "y": "2"})
+    assert (merged_setup.plant, merged_setup.controller) == (
+        {"rate_hz": 1.0, "brake_s": 1.0},
+        {"rearm": True, "rate_hz": 2.0},
+    )
     assert merged(base, {"launch": "b"}) == dataclasses.replace(base, launch="b")
 
 
@@ -228,8 +231,8 @@ def test_a_launch_without_a_plant(cache: RobotCache, tmp_path) -> None:
 def test_a_robot_whose_file_is_written_anew_is_read_anew(cache: RobotCache, tmp_path) -> None:
     path = tmp_path / "pendulum.urdf"
     path.write_text((ROOT / "urdf" / "pendulum.urdf").read_text())
-    here = dataclasses.replace(ARM, arguments={"robot": str(path)})
-    first = run(cache, 0.05, arguments=here.arguments).log.states[0].fingerprint
+    arm = dataclasses.replace(ARM, arguments={"robot": str(path)})
+    first = run(cache, 0.05, arguments=arm.arguments).log.states[0].fingerprint
     path.write_text(path.read_text().replace('<mass value="', '<mass value="1', 1))
     os.utime(path, (1, 1))
-    assert run(cache, 0.05, arguments=here.arguments).log.states[0].fingerprint != first
+    assert run(cache, 0.05, arguments=arm.arguments).log.states[0].fingerprint != first

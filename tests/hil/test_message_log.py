@@ -8,7 +8,7 @@ import pytest
 from dyn_service.control.joint_states import JointStates
 from dyn_service.control.trajectory import MultiSine
 from dyn_service.graph.nodes.plant.report import Followed
-from dyn_service.hil.signals import Change, MessageLog, Seen
+from dyn_service.hil.signals import Change, MessageLog, ReceivedState
 from dyn_service.messages.dyn_service_msgs import PlantState
 from dyn_service.model.configuration import Configuration, Limits
 
@@ -22,17 +22,17 @@ AT = Configuration.from_wire(
 BOUNDS = Limits(*(np.full(3, x) for x in (-1.0, 1.0, 2.0, 3.0)))
 
 
-def state(session: int, seq: int, mode: str = "active", cause: str = "", answered: int = -1) -> PlantState:
+def state(session: int, seq: int, mode: str = "active", cause: str = "", command_seq: int = -1) -> PlantState:
     """The seq-th state of a run, 0.1 s after the one before; the k-th joint is at seq + k / 10."""
     q = [seq + 0.1 * k for k in range(3)]
-    end = (mode, cause, 0.0, 0, True, answered, 0.001 * (answered + 1), "f00")
+    end = (mode, cause, 0.0, 0, True, command_seq, 0.001 * (command_seq + 1), "f00")
     return PlantState(session, seq, 0.1 * seq, AT.velocity_names, q, [-x for x in q], [2.0 * x for x in q], *end)
 
 
 def constant(*q: float) -> MultiSine:
     """A constant reference."""
-    there, zero = np.array(q), np.zeros(len(q))
-    return MultiSine(there, zero, there, np.zeros((1, len(q))), np.ones(1), np.zeros((1, len(q))), 1.0)
+    goal, zero = np.array(q), np.zeros(len(q))
+    return MultiSine(goal, zero, goal, np.zeros((1, len(q))), np.ones(1), np.zeros((1, len(q))), 1.0)
 
 
 def log() -> MessageLog:
@@ -40,11 +40,11 @@ def log() -> MessageLog:
 
 
 def test_values_have_their_units_and_joints() -> None:
-    one = log()
-    one.states = [state(1, seq) for seq in range(4)]
-    counted = {"refused": 2}
-    record = one.record(counted)
-    counted["refused"] = 3  # who counts goes on
+    message_log = log()
+    message_log.states = [state(1, seq) for seq in range(4)]
+    counters = {"refused": 2}
+    record = message_log.record(counters)
+    counters["refused"] = 3  # who counts goes on
     assert record.t == pytest.approx([0.0, 0.1, 0.2, 0.3])
     assert {kind: group.units for kind, group in record.groups.items()} == {
         "position": ("rad", "m", "rad"),
@@ -63,26 +63,26 @@ def test_values_have_their_units_and_joints() -> None:
 
 
 def test_motions_stand_for_what_was_published() -> None:
-    one = log()
-    one.states = [state(1, seq) for seq in range(2)]
-    one.motions = [(np.full(3, 7.0), np.full(3, 8.0)), (np.full(3, 9.0), np.full(3, 10.0))]
-    record = one.record({})
+    message_log = log()
+    message_log.states = [state(1, seq) for seq in range(2)]
+    message_log.motions = [(np.full(3, 7.0), np.full(3, 8.0)), (np.full(3, 9.0), np.full(3, 10.0))]
+    record = message_log.record({})
     assert record.signal("position", "turn").values.tolist() == [7.0, 9.0]
     assert record.signal("velocity", "swing").values.tolist() == [8.0, 10.0]
 
 
 def test_references_are_of_their_run_from_when_they_begin_to_the_next() -> None:
     """Two in the first run of the plant, one in the second, whose controller has the joints in another order."""
-    one = log()
-    one.states = [state(1, seq, "arming" if seq < 2 else "active") for seq in range(8)]
-    one.states += [state(2, seq) for seq in range(4)]
+    message_log = log()
+    message_log.states = [state(1, seq, "arming" if seq < 2 else "active") for seq in range(8)]
+    message_log.states += [state(2, seq) for seq in range(4)]
     names = ("turn", "slide", "swing")
-    one.followed = [
+    message_log.followed = [
         Followed(1, 0.1, names, constant(1.0, 2.0, 3.0)),
         Followed(1, 0.5, names, constant(4.0, 5.0, 6.0)),
         Followed(2, 0.2, ("swing", "turn", "slide"), constant(30.0, 10.0, 20.0)),
     ]
-    record = one.record({})
+    record = message_log.record({})
     nan = np.nan
     # under command from 0.2 s on; the second run's begins in its own time
     expected = [nan, nan, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0, nan, nan, 10.0, 10.0]
@@ -97,21 +97,21 @@ def test_references_are_of_their_run_from_when_they_begin_to_the_next() -> None:
 
 
 def test_a_reference_that_moves_is_sampled_in_its_own_time() -> None:
-    one = log()
-    one.states = [state(1, seq) for seq in range(6)]
+    message_log = log()
+    message_log.states = [state(1, seq) for seq in range(6)]
     motion = MultiSine(*([np.zeros(3)] * 3), np.array([[1.0, 2.0, 3.0]]), np.array([5.0]), np.zeros((1, 3)), 0.1)
-    one.followed = [Followed(1, 0.2, ("swing", "turn", "slide"), motion)]
-    record, sample = one.record({}), motion.sample(np.arange(4) * 0.1)
+    message_log.followed = [Followed(1, 0.2, ("swing", "turn", "slide"), motion)]
+    record, sample = message_log.record({}), motion.sample(np.arange(4) * 0.1)
     for name, k in (("swing", 0), ("turn", 1), ("slide", 2)):
         np.testing.assert_allclose(record.signal("reference", name).values[2:], sample.q[:, k])
         np.testing.assert_allclose(record.signal("reference_velocity", name).values[2:], sample.v[:, k])
 
 
 def test_modes_change_where_mode_or_cause_do() -> None:
-    one = log()
+    message_log = log()
     modes = [("braked", "start")] * 2 + [("active", "")] * 2 + [("stopped", "missed"), ("stopped", "velocity")]
-    one.states = [state(1, seq, *mode) for seq, mode in enumerate(modes)]
-    assert one.record({}).changes == (
+    message_log.states = [state(1, seq, *mode) for seq, mode in enumerate(modes)]
+    assert message_log.record({}).changes == (
         Change(0.0, "braked", "start"),
         Change(pytest.approx(0.2), "active", ""),
         Change(pytest.approx(0.4), "stopped", "missed"),
@@ -120,18 +120,24 @@ def test_modes_change_where_mode_or_cause_do() -> None:
 
 
 def test_an_answer_is_where_another_command_took_effect() -> None:
-    one = log()
-    one.states = [state(1, seq, answered=answered) for seq, answered in enumerate((-1, 0, 0, 2, 3))]
-    answers = one.record({}).answers
+    message_log = log()
+    message_log.states = [state(1, seq, command_seq=command_seq) for seq, command_seq in enumerate((-1, 0, 0, 2, 3))]
+    answers = message_log.record({}).answers
     assert (answers.name, answers.unit) == ("answers", "s")
     assert answers.t == pytest.approx([0.1, 0.3, 0.4])
     assert answers.values == pytest.approx([0.001, 0.003, 0.004])
-    one.states = one.states[1:]  # one that was there as it began counts too: nobody knows of the time before
-    assert one.record({}).answers.t == pytest.approx([0.1, 0.3, 0.4])
+    message_log.states = message_log.states[
+        1:
+    ]  # one that was there as it began counts too: nobody knows of the time before
+    assert message_log.record({}).answers.t == pytest.approx([0.1, 0.3, 0.4])
 
 
 def test_what_the_controller_saw_stays_until_it_sees_more() -> None:
-    one = log()
-    one.states = [state(1, seq) for seq in range(6)]
-    one.seen = [Seen(1, state(1, 50)), Seen(3, state(1, 60)), Seen(3, state(1, 70))]
-    assert one.record({}).signal("measured", "turn").values.tolist() == [50.0, 50.0, 50.0, 70.0, 70.0, 70.0]
+    message_log = log()
+    message_log.states = [state(1, seq) for seq in range(6)]
+    message_log.received = [
+        ReceivedState(1, state(1, 50)),
+        ReceivedState(3, state(1, 60)),
+        ReceivedState(3, state(1, 70)),
+    ]
+    assert message_log.record({}).signal("measured", "turn").values.tolist() == [50.0, 50.0, 50.0, 70.0, 70.0, 70.0]

@@ -137,7 +137,7 @@ def test_the_table_of_detected_bugs_is_documented(run: Callable[..., Run], bug: 
         ("gravity", ["wrist_1_joint: tracking error"]),
         (
             "crash",
-            ["NameError: name 'gain' is not defined (controller.py, line 53), at 0.995 s", "judged on 0.98 of 1.975 s"],
+            ["NameError: name 'gain' is not defined (controller.py, line 49), at 0.995 s", "judged on 0.98 of 1.975 s"],
         ),
     ],
 )

@@ -147,8 +147,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("project")
     (folder / "pytest.ini").write_text(INI)
     (folder / "test_arm.py").write_text(TESTS)
-    said = session(folder, "--hil-report", "report", "--junitxml", "junit.xml", "--hil-seed", "7")
-    return folder, said
+    output = session(folder, "--hil-report", "report", "--junitxml", "junit.xml", "--hil-seed", "7")
+    return folder, output
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +179,10 @@ def test_it_costs_nothing_where_no_project_asks_for_it(tmp_path: Path) -> None:
 
 
 def test_what_passes_and_what_does_not(done: tuple[Path, str], cases: dict[str, ElementTree.Element]) -> None:
-    found = {
+    cases_by_kind = {
         kind: {name for name, case in cases.items() if case.find(kind) is not None} for kind in ("failure", "error")
     }
-    assert found == {"failure": FAILED, "error": ERRORS}, done[1]
+    assert cases_by_kind == {"failure": FAILED, "error": ERRORS}, done[1]
     assert set(cases) == PASSED | FAILED | ERRORS
 
 
@@ -200,15 +200,16 @@ def test_what_passes_and_what_does_not(done: tuple[Path, str], cases: dict[str, 
     ],
 )
 def test_sentences(cases: dict[str, ElementTree.Element], test: str, sentence: str) -> None:
-    [said] = [one for one in cases[test] if one.tag in ("failure", "error")]
-    assert sentence in said.get("message")
-    for below in ("measures.py", "bench.py", "plan.py"):
-        assert below not in said.text  # the test's own line is what one wants to see
+    [failure] = [element for element in cases[test] if element.tag in ("failure", "error")]
+    assert sentence in failure.get("message")
+    for file in ("measures.py", "bench.py", "plan.py"):
+        assert file not in failure.text  # the test's own line is what one wants to see
 
 
 def test_properties_of_junit(cases: dict[str, ElementTree.Element]) -> None:
     properties = {
-        name: [(one.get("name"), one.get("value")) for one in case.iter("property")] for name, case in cases.items()
+        name: [(element.get("name"), element.get("value")) for element in case.iter("property")]
+        for name, case in cases.items()
     }
     assert properties["test_good"][:2] == [("requirement", "REQ-2"), ("requirement", "REQ-12")]
     [(name, value)] = properties["test_good"][2:]
@@ -220,13 +221,13 @@ def test_properties_of_junit(cases: dict[str, ElementTree.Element]) -> None:
 
 
 def test_the_page(done: tuple[Path, str]) -> None:
-    folder, said = done
-    assert f"hil: report in {folder}/report/index.html" in said
+    folder, output = done
+    assert f"hil: report in {folder}/report/index.html" in output
     page = (folder / "report" / "index.html").read_text("utf-8")
     rows = [page.index(f"<td><b>{name}</b></td>") for name in ("REQ-2", "REQ-3", "REQ-4", "REQ-12")]
     assert rows == sorted(rows)  # 2 before 12
     verdicts = [page[row:].partition("</tr>")[0] for row in rows]
-    assert [">met<" in one for one in verdicts] == [True, False, False, False]
+    assert [">met<" in verdict for verdict in verdicts] == [True, False, False, False]
     assert "test_good" in verdicts[3]
     assert "test_bad" in verdicts[3]
     for part in (
@@ -243,13 +244,13 @@ def test_the_page(done: tuple[Path, str]) -> None:
 
 
 def test_recordings_of_what_failed_alone(done: tuple[Path, str]) -> None:
-    kept = sorted(path.name for path in (done[0] / "report" / "recordings").iterdir())
-    assert [name.partition("-")[0] + name[name.rindex(".") :] for name in kept] == [
+    recordings = sorted(path.name for path in (done[0] / "report" / "recordings").iterdir())
+    assert [name.partition("-")[0] + name[name.rindex(".") :] for name in recordings] == [
         f"{test}.{kind}"
         for test in ("test_bad", "test_biased", "test_judging_nothing", "test_own")
         for kind in ("mcap", "npz")
     ]
-    record = Record.load(done[0] / "report" / "recordings" / kept[1])
+    record = Record.load(done[0] / "report" / "recordings" / recordings[1])
     assert (len(record.t), record.changes[-1].mode) == (200, "stopped")
 
 
@@ -262,14 +263,14 @@ def test_a_bag_of_a_failure_is_read_by_others(done: tuple[Path, str]) -> None:
     position = Record.load(npz).signal("position", "joint_1").values
     with path.open("rb") as file:
         reader = make_reader(file, decoder_factories=[DecoderFactory()])
-        found = [(channel.topic, message) for _, channel, _, message in reader.iter_decoded_messages()]
-        [noted] = [one.metadata for one in reader.iter_metadata() if one.name == "dyn_service.hil"]
-    joints = [message for topic, message in found if topic == "/joint_states"]
+        messages = [(channel.topic, message) for _, channel, _, message in reader.iter_decoded_messages()]
+        [metadata] = [record.metadata for record in reader.iter_metadata() if record.name == "dyn_service.hil"]
+    joints = [message for topic, message in messages if topic == "/joint_states"]
     assert [message.position[0] for message in joints] == position.tolist()
     assert joints[50].header.stamp.nanosec == 50_000_000
-    assert {topic for topic, _ in found} == {"/joint_states", "/plant_state", "/joint_commands"}
-    assert noted["test"].endswith("test_bad")
-    assert (noted["seed"], "Loss(" in noted["faults"]) == ("7", True)
+    assert {topic for topic, _ in messages} == {"/joint_states", "/plant_state", "/joint_commands"}
+    assert metadata["test"].endswith("test_bad")
+    assert (metadata["seed"], "Loss(" in metadata["faults"]) == ("7", True)
 
 
 def test_a_second_session_leaves_nothing_of_the_first(tmp_path: Path) -> None:
@@ -287,10 +288,10 @@ def test_a_second_session_leaves_nothing_of_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"args": ()}, {"args": ("",)}, {"args": (12,)}, {"args": (), "kwargs": {"name": "R"}}]
+    "mark", [{"args": ()}, {"args": ("",)}, {"args": (12,)}, {"args": (), "kwargs": {"name": "R"}}]
 )
-def test_a_requirement_without_a_name_is_in_no_report(request: pytest.FixtureRequest, given: dict) -> None:
-    request.node.own_markers.append(pytest.Mark("requirement", given["args"], given.get("kwargs", {}), _ispytest=True))
+def test_a_requirement_without_a_name_is_in_no_report(request: pytest.FixtureRequest, mark: dict) -> None:
+    request.node.own_markers.append(pytest.Mark("requirement", mark["args"], mark.get("kwargs", {}), _ispytest=True))
     try:
         with pytest.raises(pytest.UsageError, match=naming("marker requirement", 'requirement("REQ-12")')):
             Reporting(None, is_worker=True).pytest_collection_modifyitems([request.node])
@@ -306,9 +307,9 @@ def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_endpoints_of_hardware_without_hardware_are_refused() -> None:
     """Or a test would pass in lockstep that was meant to be one of the robot."""
-    given = ["plant_state=tcp://127.0.0.1:1", "joint_commands=tcp://127.0.0.1:2"]
+    endpoints = ["plant_state=tcp://127.0.0.1:1", "joint_commands=tcp://127.0.0.1:2"]
     with pytest.raises(InvalidArgumentError, match=naming("--hil-endpoint", "--hil=hardware")):
-        open_bench("lockstep", Setup("panda_computed_torque"), RobotCache(), (), 0, given)
+        open_bench("lockstep", Setup("panda_computed_torque"), RobotCache(), (), 0, endpoints)
     with pytest.raises(InvalidArgumentError, match=naming("marker hil", "plant", "[1]")):
         merged(Setup("panda_computed_torque"), {"plant": [1]})
 
@@ -333,8 +334,8 @@ def test_a_marker_alone_brings_the_fixtures(tmp_path: Path) -> None:
     (tmp_path / "test_2.py").write_text(f"import pytest\n\n@{mark}\nclass TestOf:\n    def test_class{in_class}")
     (tmp_path / "test_3.py").write_text(f"import pytest\n\npytestmark = {mark}\n\ndef test_module{asks}")
     for file in ("test_2.py", "test_3.py"):  # each by itself: nobody before it has brought them
-        said = session(tmp_path, file, "--setup-plan")
-        assert "(fixtures used: hil_benches, hil_robot_cache, hil_setup, request, run)" in said, said
-    said = session(tmp_path, "test_1.py")
-    assert "2 passed, 1 error" in said, said
-    assert "test_bare has no launch file: expected hil_launch in the pytest section, --hil-launch, or @pytest" in said
+        output = session(tmp_path, file, "--setup-plan")
+        assert "(fixtures used: hil_benches, hil_robot_cache, hil_setup, request, run)" in output, output
+    output = session(tmp_path, "test_1.py")
+    assert "2 passed, 1 error" in output, output
+    assert "test_bare has no launch file: expected hil_launch in the pytest section, --hil-launch, or @pytest" in output

@@ -37,9 +37,9 @@ def minimum_jerk() -> list[dict]:
             30 * s**2 * (1 - s) ** 2 / 0.5,
             60 * s * (1 - s) * (1 - 2 * s) / 0.25,
         )
-        q, v, a = ([by * shape[k] for by in AWAY.values()] for k in range(3))
+        q, v, a = ([distance * shape[k] for distance in AWAY.values()] for k in range(3))
         ns = round(5e8 * s)
-        positions = [q0[name] + by for name, by in zip(AWAY, q, strict=True)]
+        positions = [q0[name] + distance for name, distance in zip(AWAY, q, strict=True)]
         points.append({"positions": positions, "velocities": v, "accelerations": a, "time_from_start": {"nanosec": ns}})
     points[-1]["velocities"] = [0.0] * 4
     return [{"joint_names": list(AWAY), "points": points}]
@@ -66,8 +66,8 @@ def cache() -> RobotCache:
 
 
 def run(setup: Setup, cache: RobotCache, interface: str, *faults: Fault) -> Run:
-    said = merged(setup, {"controller": {**setup.controller, "command_interface": interface}})
-    return run_for(open_bench("lockstep", said, cache, faults, 0), SECONDS, "lockstep", 0, faults)
+    setup_of_run = merged(setup, {"controller": {**setup.controller, "command_interface": interface}})
+    return run_for(open_bench("lockstep", setup_of_run, cache, faults, 0), SECONDS, "lockstep", 0, faults)
 
 
 def test_by_positions_it_lags_as_its_drives_do_and_says_what_was_commanded(setup: Setup, cache: RobotCache) -> None:
@@ -76,29 +76,29 @@ def test_by_positions_it_lags_as_its_drives_do_and_says_what_was_commanded(setup
     check.commanded().within_limits()
     check.stops().at_most(0)
     check.deadlines().at_most(0)
-    for joint, away in AWAY.items():
-        lag = abs(away) * MOST / W**2  # a / w^2
+    for joint, distance in AWAY.items():
+        lag = abs(distance) * MOST / W**2  # a / w^2
         check.tracking(joint).below(1.05 * lag)  # the acceleration has a curve: what the formula leaves out
         with pytest.raises(AssertionError, match=f"^{joint}: tracking error"):
             check.tracking(joint).below(0.7 * lag)
-        said, meant = (check.record.signal(kind, joint) for kind in ("commanded_position", "reference"))
-        assert said.unit == meant.unit
-        both = np.isfinite(said.values) & np.isfinite(meant.values)
-        assert both.mean() > 0.95
+        commanded, reference = (check.record.signal(kind, joint) for kind in ("commanded_position", "reference"))
+        assert commanded.unit == reference.unit
+        finite = np.isfinite(commanded.values) & np.isfinite(reference.values)
+        assert finite.mean() > 0.95
         # a command is of the time when it comes to act, and acts for 2 ms: so far may the reference be by then
-        fastest = abs(away) * 1.875 / 0.5
-        assert np.abs(said.values - meant.values)[both].max() < 4e-3 * fastest
+        fastest = abs(distance) * 1.875 / 0.5
+        assert np.abs(commanded.values - reference.values)[finite].max() < 4e-3 * fastest
 
 
 def test_by_velocities_it_lags_as_the_loop_around_its_drives(setup: Setup, cache: RobotCache) -> None:
     check = run(setup, cache, "velocity").check
     check.commanded().within_limits(share=0.9)  # the plant takes no faster ones
     check.stops().at_most(0)
-    for joint, away in AWAY.items():
-        bound = abs(away) * MOST / (GAIN * W)  # a / (k w)
-        check.tracking(joint).below(bound)
+    for joint, distance in AWAY.items():
+        lag = abs(distance) * MOST / (GAIN * W)  # a / (k w)
+        check.tracking(joint).below(lag)
         with pytest.raises(AssertionError, match=f"^{joint}: tracking error"):
-            check.tracking(joint).below(0.2 * bound)
+            check.tracking(joint).below(0.2 * lag)
         assert check.record.signal("commanded_velocity", joint).unit in ("rad/s", "m/s")
 
 
@@ -107,11 +107,13 @@ def test_a_wrong_payload_hides_in_the_positions_and_shows_in_the_efforts(setup: 
     mass, g = 2.0, 9.81
     clean, heavy = (run(setup, cache, "position", *faults).check for faults in ((), (WrongPayload("tool0", mass),)))
     at_rest = {"from_s": SECONDS - 0.05}
-    more = heavy.record.signal("effort", QUILL).values[-1] - clean.record.signal("effort", QUILL).values[-1]
-    assert abs(more) == pytest.approx(mass * g, rel=1e-3)
-    by_effort = [float(np.abs(one.record.signal("error", QUILL).values[-1])) for one in (clean, heavy)]
-    own = Robot.from_urdf(ROOT / "urdf" / "scara.urdf")
-    inertia = own.mass_matrix(own.configuration.neutral)[own.joint_names.index(QUILL)].max()
+    effort_difference = (
+        heavy.record.signal("effort", QUILL).values[-1] - clean.record.signal("effort", QUILL).values[-1]
+    )
+    assert abs(effort_difference) == pytest.approx(mass * g, rel=1e-3)
+    by_effort = [float(np.abs(finished.record.signal("error", QUILL).values[-1])) for finished in (clean, heavy)]
+    scara = Robot.from_urdf(ROOT / "urdf" / "scara.urdf")
+    inertia = scara.mass_matrix(scara.configuration.neutral)[scara.joint_names.index(QUILL)].max()
     assert by_effort[1] == pytest.approx(mass * g / (inertia * W**2), rel=0.05)  # of the model, which is all they know
     hold = abs(clean.record.signal("effort", QUILL).values[-1])
     heavy.tracking().below(5e-3)
@@ -121,15 +123,15 @@ def test_a_wrong_payload_hides_in_the_positions_and_shows_in_the_efforts(setup: 
 
 
 def test_what_was_not_commanded_is_not_asserted(tmp_path: Path) -> None:
-    none = record()
+    uncommanded = record()
     with pytest.raises(InvalidArgumentError, match=naming("effort, position and velocity", "nothing")):
-        Check(none).commanded()
-    both = record(commanded_effort=1.0, commanded_velocity=1.0)
+        Check(uncommanded).commanded()
+    two_interfaces = record(commanded_effort=1.0, commanded_velocity=1.0)
     with pytest.raises(InvalidArgumentError, match="found effort and velocity"):
-        Check(both).commanded()
-    one = record(commanded_velocity=lambda t: np.where(t < 0.2, np.nan, 1.4))
-    one.save(tmp_path / "one.npz")
-    kept = Check(Record.load(tmp_path / "one.npz"))
-    kept.commanded("shoulder").within_limits()
+        Check(two_interfaces).commanded()
+    velocities = record(commanded_velocity=lambda t: np.where(t < 0.2, np.nan, 1.4))
+    velocities.save(tmp_path / "one.npz")
+    check = Check(Record.load(tmp_path / "one.npz"))
+    check.commanded("shoulder").within_limits()
     with pytest.raises(AssertionError, match="commanded velocity"):
-        kept.commanded("shoulder").within_limits(share=0.9)  # of 1.5
+        check.commanded("shoulder").within_limits(share=0.9)  # of 1.5

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from dyn_service.control.joint_states import JointStates
+from dyn_service.errors import DeadlineExceededError
+from dyn_service.hil import real_time
 from dyn_service.hil.faults import Bias, Delay, Fault, Loss
 from dyn_service.hil.real_time import COMMANDS, STATES, Proxy
 from dyn_service.hil.signals import MessageLog
@@ -42,7 +44,7 @@ class Rig:
         self._states = plant.create_publisher(PlantState, WAYS["plant_state"])
         plant.create_subscription(JointCommand, WAYS["joint_commands"], self.got.append, queue=1000)
         controller.create_subscription(PlantState, STATES, self.taken.append, queue=1000)
-        self._commands = controller.create_publisher(JointCommand, COMMANDS)
+        self.commands = controller.create_publisher(JointCommand, COMMANDS)
         self.log = MessageLog(AT, JointStates(AT), Limits(*[np.ones(1)] * 4), 0.1, 0.1, "arm")
         self.proxy = Proxy(nodes.folder, topics, self.log, faults, 0)
 
@@ -53,22 +55,22 @@ class Rig:
             self._states.publish(state(len(self.stamps) - 1, self.stamps[-1]))
             self.stamps.append(self.stamps[-1] + self.step_s)
             if commands:
-                n = self._commands.sent
-                self._commands.publish(JointCommand(1, n, 0, "f00", 5, ("a",), [10.0 + n]))
+                n = self.commands.sent
+                self.commands.publish(JointCommand(1, n, 0, "f00", 5, ("a",), [10.0 + n]))
             return condition()
 
         self.nodes.until(turned)
 
-    def more(self, what: list[Any], **how: bool) -> None:
+    def more(self, messages: list[Any], **how: bool) -> None:
         """Until there are five more of them."""
-        count = len(what)
-        self.until(lambda: len(what) >= count + 5, **how)
+        count = len(messages)
+        self.until(lambda: len(messages) >= count + 5, **how)
 
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    with nodes_in(tmp_path) as made:
-        yield made
+    with nodes_in(tmp_path) as node_pair:
+        yield node_pair
 
 
 def test_nothing_passes_before_it_is_open_and_faults_are_for_who_listens(nodes: Nodes) -> None:
@@ -76,7 +78,7 @@ def test_nothing_passes_before_it_is_open_and_faults_are_for_who_listens(nodes: 
     proxy, log = rig.proxy, rig.log
     try:
         rig.until(lambda: proxy.state is not None and proxy.state.seq > 20)
-        assert (rig.taken, log.states, log.seen, proxy.begin_s, proxy.now_s) == ([], [], [], None, 0.0)
+        assert (rig.taken, log.states, log.received, proxy.begin_s, proxy.now_s) == ([], [], [], None, 0.0)
         proxy.open()
         rig.until(lambda: rig.got and rig.taken, commands=True)
         rig.step_s = 0.125
@@ -84,22 +86,32 @@ def test_nothing_passes_before_it_is_open_and_faults_are_for_who_listens(nodes: 
         assert proxy.begin_s is not None
         # on the log times begin with the run, and the plant is as it is; the controller gets its times as they are
         assert log.states[0].stamp == 0.0
-        for one in log.states:
-            assert (one.stamp, one.since) == (rig.stamps[one.seq] - proxy.begin_s, 99.0 - proxy.begin_s)
-            assert one.position == [float(one.seq)]
-        off = lambda one: 0.5 if rig.stamps[one.seq] - proxy.begin_s >= 2.0 else 0.0  # of the run's time
-        assert {off(one) for one in rig.taken} == {0.0, 0.5}
-        for one in rig.taken:
-            assert (one.stamp, one.since, one.position) == (rig.stamps[one.seq], 99.0, [one.seq + off(one)])
-        for row, one in list(log.seen):
-            assert (one.stamp, one.position) == (rig.stamps[one.seq] - proxy.begin_s, [one.seq + off(one)])
-            assert log.states[row].seq >= one.seq  # no row before the state itself
-        assert proxy.now_s >= log.seen[-1].state.stamp
+        for message in log.states:
+            assert (message.stamp, message.since) == (rig.stamps[message.seq] - proxy.begin_s, 99.0 - proxy.begin_s)
+            assert message.position == [float(message.seq)]
+        offset = lambda message: 0.5 if rig.stamps[message.seq] - proxy.begin_s >= 2.0 else 0.0  # of the run's time
+        assert {offset(message) for message in rig.taken} == {0.0, 0.5}
+        for message in rig.taken:
+            assert (message.stamp, message.since, message.position) == (
+                rig.stamps[message.seq],
+                99.0,
+                [message.seq + offset(message)],
+            )
+        for row, message in list(log.received):
+            assert (message.stamp, message.position) == (
+                rig.stamps[message.seq] - proxy.begin_s,
+                [message.seq + offset(message)],
+            )
+            assert log.states[row].seq >= message.seq  # no row before the state itself
+        assert proxy.now_s >= log.received[-1].state.stamp
         rig.more(rig.got, commands=True)
-        sent_s = {one.state_seq: t for t, one in log.commands}
-        assert all(one.effort == [10.0 + one.state_seq - 2.0 * (sent_s[one.state_seq] >= 5.0)] for one in rig.got)
+        sent_s = {message.state_seq: t for t, message in log.commands}
+        assert all(
+            message.effort == [10.0 + message.state_seq - 2.0 * (sent_s[message.state_seq] >= 5.0)]
+            for message in rig.got
+        )
         assert rig.got[-1].effort == [8.0 + rig.got[-1].state_seq]
-        assert all(one.effort == [10.0 + one.state_seq] for _, one in log.commands)
+        assert all(message.effort == [10.0 + message.state_seq] for _, message in log.commands)
         times = [t for t, _ in log.commands]
         assert times == sorted(times)
         assert 0.0 <= times[0] < times[-1] <= proxy.now_s
@@ -117,26 +129,38 @@ def test_a_fault_that_comes_later_and_what_is_not_written_down(nodes: Nodes) -> 
         rig.more(rig.got, commands=True)
         proxy.writes = False
         rig.more(rig.taken)  # what was under way as it ended is through
-        counts = len(log.states), len(log.seen), len(log.commands)
+        counts = len(log.states), len(log.received), len(log.commands)
         rig.more(rig.taken)
         rig.more(rig.got, commands=True)
-        assert (len(log.states), len(log.seen), len(log.commands)) == counts
+        assert (len(log.states), len(log.received), len(log.commands)) == counts
         proxy.inject(Loss(1.0, channel="states"))
-        sent = proxy.state
-        assert sent is not None
-        rig.until(lambda: proxy.state.seq > sent.seq + 50)
-        assert rig.taken[-1].seq <= sent.seq + 1  # the one that came in just then
+        state = proxy.state
+        assert state is not None
+        rig.until(lambda: proxy.state.seq > state.seq + 50)
+        assert rig.taken[-1].seq <= state.seq + 1  # the one that came in just then
         proxy.inject(Delay(0.05))
-        count, begun = rig._commands.sent, time.monotonic()
+        count, begin_s = rig.commands.sent, time.monotonic()
         rig.until(lambda: rig.got[-1].state_seq > count, commands=True)
-        assert time.monotonic() - begun >= 0.05
+        assert time.monotonic() - begin_s >= 0.05
     finally:
         proxy.close()
 
 
+def test_a_proxy_that_does_not_end_is_an_error(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(real_time, "_PROXY_CLOSE_S", 0.1)
+    proxy = Rig(nodes).proxy
+    with (
+        proxy.condition,
+        pytest.raises(DeadlineExceededError, match="the proxy between plant and controller still runs"),
+    ):
+        proxy.close()
+    monkeypatch.undo()
+    proxy.close()
+
+
 def test_a_plant_that_cannot_be_reached_ends_it_in_a_sentence(nodes: Nodes) -> None:
     proxy = Rig(nodes, topics=WAYS | {"plant_state": "tcp://nowhere"}).proxy
-    with proxy.changed:
-        assert proxy.changed.wait_for(lambda: proxy.fault, 30.0)
+    with proxy.condition:
+        assert proxy.condition.wait_for(lambda: proxy.fault, 30.0)
     assert "tcp://nowhere" in proxy.fault
     proxy.close()

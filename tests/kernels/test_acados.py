@@ -124,10 +124,13 @@ def test_c_source_has_sizes_names_and_parameters(tmp_path: Path) -> None:
     assert header.count("s_step_eval(") == 1, "the other query"
 
 
-def test_acados_needs_as_many_positions_as_velocities(tmp_path: Path) -> None:
+def test_acados_needs_positions_whose_rates_are_the_velocities(tmp_path: Path) -> None:
     floating = Robot.from_urdf(URDF / "pendulum.urdf", root="floating")
     with pytest.raises(FailedPreconditionError, match=r"the 8 entries of q, .* along the 7 entries of v$"):
         floating.export([], tmp_path, acados="rk4")
+    planar = Robot.from_urdf(URDF / "pendulum.urdf", root="planar")  # nq == nv, but q-dot is not v
+    with pytest.raises(FailedPreconditionError, match=r"the 4 entries of q, .* along the 4 entries of v$"):
+        planar.export([], tmp_path, acados="rk4")
     with pytest.raises(InvalidArgumentError, match="its choices of integrator are rk4, semi_implicit_euler, explicit"):
         Robot.from_urdf(URDF / "pendulum.urdf").export([], tmp_path, acados="implicit_midpoint")
     assert not [*tmp_path.iterdir()]

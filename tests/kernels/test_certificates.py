@@ -32,19 +32,19 @@ REFUSED = 1
 """Seed of a robot whose mass matrix loses two digits in chosen frames: a thin rod rotated out of its axes."""
 
 
-def held(robot: Robot, query: str, change: Callable[[Any], Any]) -> float:
+def certified_error(robot: Robot, query: str, change: Callable[[Any], Any]) -> float:
     """Returns the certified error of the function as given with changed inputs or results."""
     signature = robot.signature(QUERIES[query], next(iter(QUERIES[query].kernels)))
-    given = trace(frames.welded(robot.tree), signature)
-    kernel = interpreted(given)
+    graph = trace(frames.welded(robot.tree), signature)
+    kernel = interpreted(graph)
 
     def changed(*inputs: Any) -> Any:
         answers = kernel(*inputs)
         return change(answers if isinstance(answers, tuple) else (answers,))
 
-    found = certify.difference(changed, given, robot.tree)
-    assert found.states == len(certify.POSITIONS)
-    return found.error
+    difference = certify.difference(changed, graph, robot.tree)
+    assert difference.states == len(certify.POSITIONS)
+    return difference.error
 
 
 def test_an_error_at_rest_is_detected() -> None:
@@ -82,7 +82,7 @@ def test_parametric_kernels_are_within_the_rounding_bound(path: Path) -> None:
     robot = Robot.from_urdf(path)
     row = QUERIES["forward_dynamics"]
     for method in row.kernels:
-        robot._library.kernel(robot.signature(row, method, Variant(wrenches=True, overlay=True)))
+        robot.evaluator.library.kernel(robot.signature(row, method, Variant(wrenches=True, overlay=True)))
     assert len(robot.certificates) >= 2
     assert all(certificate.error < 0.5 for certificate in robot.certificates.values()), robot.certificates
 
@@ -91,7 +91,7 @@ def test_parametric_kernels_are_within_the_rounding_bound(path: Path) -> None:
 def test_an_error_in_a_single_joint_is_detected(query: str) -> None:
     """An error of 1e-12 of each joint's own value, in turn, is not hidden by the values of other joints."""
     robot = Robot.from_urdf(random_urdf(3, movable=4))
-    assert held(robot, query, lambda answers: answers) == 0.0
+    assert certified_error(robot, query, lambda answers: answers) == 0.0
     for joint in range(4):
 
         def spoiled(answers: Any, joint: int = joint) -> Any:
@@ -99,7 +99,7 @@ def test_an_error_in_a_single_joint_is_detected(query: str) -> None:
             first[:, joint] *= 1.0 + 1e-12
             return (first, *answers[1:])
 
-        assert held(robot, query, spoiled) > 1.0
+        assert certified_error(robot, query, spoiled) > 1.0
 
 
 def test_different_rounding_passes() -> None:
@@ -109,25 +109,25 @@ def test_different_rounding_passes() -> None:
         robot = Robot.from_urdf(random_urdf(seed, movable=6))
         for query in queries[seed % 2 :: 2]:
             signature = robot.signature(QUERIES[query], next(iter(QUERIES[query].kernels)))
-            given = trace(frames.welded(robot.tree), signature)
+            graph = trace(frames.welded(robot.tree), signature)
             inputs, _ = certify.drawn_states(signature, robot.tree)
-            run = certify.rounded_at_random(given.program, inputs)
+            run = certify.rounded_at_random(graph.program, inputs)
             for k in (1, 8, 15):
                 answers = tuple(
                     array[..., k].reshape(-1, *operand.shape)
                     for array, operand in zip(run, signature.outputs, strict=True)
                 )
-                assert certify.difference(lambda *_, answers=answers: answers, given, robot.tree)[0] < 1.0
+                assert certify.difference(lambda *_, answers=answers: answers, graph, robot.tree)[0] < 1.0
 
 
 def test_random_rounding_is_within_the_size_of_rounding() -> None:
     """The first run is rounded to nearest; the others differ from it only by rounding."""
     robot = Robot.from_urdf(URDF / "ten_body_tree.urdf")
     signature = robot.signature(QUERIES["inverse_dynamics"], "")
-    given = trace(frames.welded(robot.tree), signature)
+    graph = trace(frames.welded(robot.tree), signature)
     inputs, _ = certify.drawn_states(signature, robot.tree)
-    (tau,) = certify.rounded_at_random(given.program, inputs)
-    np.testing.assert_allclose(tau[..., 0], interpreted(given)(*inputs), rtol=1e-12, atol=0)
+    (tau,) = certify.rounded_at_random(graph.program, inputs)
+    np.testing.assert_allclose(tau[..., 0], interpreted(graph)(*inputs), rtol=1e-12, atol=0)
     largest = np.abs(tau).max(axis=1, keepdims=True)
     change = (tau - tau[..., :1]) / np.maximum(largest, 1e-300)
     assert 1e-17 < np.abs(change).max() < 1e-13
@@ -136,7 +136,7 @@ def test_random_rounding_is_within_the_size_of_rounding() -> None:
 
 
 def test_an_inexact_kernel_is_compiled_in_link_frames() -> None:
-    robot = Robot.from_urdf(nasty_urdf(REFUSED, most=10))
+    robot = Robot.from_urdf(nasty_urdf(REFUSED, max_joints=10))
     robot.mass_matrix(np.zeros(robot.nv))
     certificate = robot.certificates["mass_matrix"]
     assert certificate.form == "link frames"
@@ -156,9 +156,11 @@ def test_frames_without_a_bound_on_distance_fail_certification(monkeypatch: pyte
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
     robot = Robot.from_urdf(pair_urdf(2e-7))
     robot.prepare(["inverse_dynamics", "forward_dynamics", "mass_matrix"])
-    refused = {name: certificate.refused for name, certificate in robot.certificates.items() if certificate.refused}
-    assert "inverse_dynamics" in refused
-    assert max(refused.values()) > 1e3
+    refusal_errors = {
+        name: certificate.refused for name, certificate in robot.certificates.items() if certificate.refused
+    }
+    assert "inverse_dynamics" in refusal_errors
+    assert max(refusal_errors.values()) > 1e3
     assert all(certificate.holds for certificate in robot.certificates.values())
 
 
@@ -192,22 +194,22 @@ def test_a_kernel_that_fails_in_both_forms_is_reported() -> None:
 def test_a_certificate_contains_output_and_error() -> None:
     robot = Robot.from_urdf(URDF / "panda.urdf")
     signature = robot.signature(QUERIES["hamiltonian_flow"], "articulated")
-    given = trace(frames.welded(robot.tree), signature)
-    kernel, changed = interpreted(given), [operand.name for operand in signature.outputs][-1]
-    found = certify.difference(lambda *x: (*kernel(*x)[:-1], kernel(*x)[-1] * (1.0 + 2e-9)), given, robot.tree)
-    assert found.output == changed
-    np.testing.assert_allclose(found.relative, 2e-9, rtol=1e-3)  # up to the rounding of the product
-    assert found.error > 1e3
+    graph = trace(frames.welded(robot.tree), signature)
+    kernel, last_output = interpreted(graph), [operand.name for operand in signature.outputs][-1]
+    difference = certify.difference(lambda *x: (*kernel(*x)[:-1], kernel(*x)[-1] * (1.0 + 2e-9)), graph, robot.tree)
+    assert difference.output == last_output
+    np.testing.assert_allclose(difference.relative, 2e-9, rtol=1e-3)  # up to the rounding of the product
+    assert difference.error > 1e3
 
 
 def test_a_kernel_without_finite_results_is_reported() -> None:
     """A kernel that was not compared does not hold."""
     robot = Robot.from_urdf(random_urdf(3, movable=6))
     signature = robot.signature(QUERIES["velocity_from_momentum"], "articulated")
-    given = trace(frames.welded(robot.tree), signature)
-    nothing = dataclasses.replace(given, program=_not_a_number(given.program))
+    graph = trace(frames.welded(robot.tree), signature)
+    nan_graph = dataclasses.replace(graph, program=_not_a_number(graph.program))
     certificate = Certificate(
-        signature.name, "link frames", *certify.difference(interpreted(nothing), nothing, robot.tree)
+        signature.name, "link frames", *certify.difference(interpreted(nan_graph), nan_graph, robot.tree)
     )
     assert (certificate.error, certificate.states, certificate.holds) == (0.0, 0, False)
     (note,) = certificate.notes()
@@ -226,25 +228,25 @@ def test_certificates_are_stored_with_the_code(tmp_path: Path) -> None:
         "robot = Robot.from_urdf(sys.argv[1]); robot.prepare(['mass_matrix'])\n"
         "print(robot.certificates['mass_matrix'], 'dyn_service.dynamics.expressions' in sys.modules)"
     )
-    found = []
+    outputs = []
     for _ in range(2):
         command = [sys.executable, "-c", code, str(URDF / "scara.urdf")]
         environment = {"DYN_SERVICE_CACHE": str(tmp_path), "PATH": "", "PYTHONPATH": str(URDF.parent)}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=True)
-        found.append(done.stdout.rpartition(" "))
-    assert found[0][0] == found[1][0]
-    assert [traced.strip() for _, _, traced in found] == ["True", "False"]
+        outputs.append(done.stdout.rpartition(" "))
+    assert outputs[0][0] == outputs[1][0]
+    assert [has_tracer.strip() for _, _, has_tracer in outputs] == ["True", "False"]
 
 
-def test_clients_receive_certificates() -> None:
-    with Server(endpoints=["inproc://certificates"]) as server, Client(server.endpoints[0], timeout_s=240.0) as client:
-        loaded = client.load_robot(nasty_urdf(REFUSED, most=10))
-        told = loaded.description.to_dict()["certificates"]
-        assert set(told) == {"inverse_dynamics", "forward_dynamics-articulated", "forward_dynamics-mass_matrix"}
-        for certificate in told.values():
+def test_clients_receive_certificates(ipc_endpoint: str) -> None:
+    with Server(endpoints=[ipc_endpoint]), Client(ipc_endpoint, timeout_s=240.0) as client:
+        loaded = client.load_robot(nasty_urdf(REFUSED, max_joints=10))
+        certificates = loaded.description.to_dict()["certificates"]
+        assert set(certificates) == {"inverse_dynamics", "forward_dynamics-articulated", "forward_dynamics-mass_matrix"}
+        for certificate in certificates.values():
             assert certificate["form"] in ("chosen frames", "link frames")
             assert 0.0 <= certificate["error"] <= 1.0
         loaded.mass_matrix(np.zeros(loaded.nv))
-        told = client.robot(loaded.name).description.to_dict()["certificates"]
-        assert told["mass_matrix"]["form"] == "link frames"
-        assert told["mass_matrix"]["refused"] > 1.0
+        certificates = client.robot(loaded.name).description.to_dict()["certificates"]
+        assert certificates["mass_matrix"]["form"] == "link frames"
+        assert certificates["mass_matrix"]["refused"] > 1.0

@@ -47,9 +47,9 @@ class Pair:
     def __init__(self, library: KernelLibrary, signature: Signature) -> None:
         self.signature = signature
         self.ufunc = library.kernel(signature)
-        found = library.direct_call(signature, Arguments())
-        assert found is not None
-        self.direct = found
+        call = library.direct_call(signature, Arguments())
+        assert call is not None
+        self.direct = call
 
     def call(self, *inputs: Any) -> Any:
         """Calls it with all inputs as required arguments."""
@@ -69,10 +69,10 @@ def pair(robot: str, row: Query, method: str | None = None, *, wrenches: bool = 
     key = (robot, row.name, method, wrenches)
     if key not in _PAIRS:
         if robot not in _LIBRARIES:
-            made = Robot.from_urdf(URDF / f"{robot}.urdf", mimic=False)  # every row accepts this robot
-            _LIBRARIES[robot] = made, KernelLibrary(made.tree)
-        made, library = _LIBRARIES[robot]
-        _PAIRS[key] = Pair(library, made.signature(row, method, Variant(wrenches)))
+            model = Robot.from_urdf(URDF / f"{robot}.urdf", mimic=False)  # every row accepts this robot
+            _LIBRARIES[robot] = model, KernelLibrary(model.tree)
+        model, library = _LIBRARIES[robot]
+        _PAIRS[key] = Pair(library, model.signature(row, method, Variant(wrenches)))
     return _PAIRS[key]
 
 
@@ -87,35 +87,35 @@ def controller() -> Pair:
 
 
 @pytest.fixture(scope="module")
-def several() -> Pair:
+def three_outputs() -> Pair:
     """Three outputs."""
     return pair("panda", QUERIES["constraint_forces"])
 
 
 @pytest.fixture
-def letting_go(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pair], Any]:
+def releasing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Pair], Any]:
     """Returns the call of a kernel that counts as large, so that it releases the GIL."""
     monkeypatch.setattr(direct, "HELD_BYTES", 0)
 
-    def made(of: Pair) -> Any:
-        call = _LIBRARIES["panda"][1].direct_call(of.signature, Arguments())
+    def made(kernel: Pair) -> Any:
+        call = _LIBRARIES["panda"][1].direct_call(kernel.signature, Arguments())
         assert call is not None
         return lambda *inputs: call(inputs, ())
 
     return made
 
 
-def assert_same(found: Any, expected: Any) -> None:
+def assert_same(answer: Any, expected: Any) -> None:
     """Same types, same shapes, same bits."""
-    assert type(found) is type(expected)
+    assert type(answer) is type(expected)
     if isinstance(expected, tuple):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            assert_same(one, other)
+        assert len(answer) == len(expected)
+        for answer_part, expected_part in zip(answer, expected, strict=True):
+            assert_same(answer_part, expected_part)
     else:
-        assert found.dtype == expected.dtype
-        assert found.shape == expected.shape
-        assert found.tobytes() == expected.tobytes()
+        assert answer.dtype == expected.dtype
+        assert answer.shape == expected.shape
+        assert answer.tobytes() == expected.tobytes()
 
 
 # Accepted arguments.
@@ -126,36 +126,36 @@ LARGER = ("inverse_dynamics", "forward_dynamics", "computed_torque", "constraint
 
 ASKED = wide(
     ((name, row) for name in ("cart_pendulum", "panda") for row in ROWS),
-    lambda of: of[0] != "panda" or of[1].name in LARGER,
+    lambda case: case[0] != "panda" or case[1].name in LARGER,
 )
 
 
-@pytest.mark.parametrize(("robot", "row"), ASKED, ids=lambda of: of if isinstance(of, str) else of.name)
+@pytest.mark.parametrize(("robot", "row"), ASKED, ids=lambda case: case if isinstance(case, str) else case.name)
 def test_every_row_equals_its_gufunc_to_the_last_bit(robot: str, row: Query) -> None:
     for method in row.kernels:
-        of = pair(robot, row, method)
+        kernel = pair(robot, row, method)
         for seed in range(5):
-            state = of.state(seed)
-            assert_same(of.call(*state), of.ufunc(*state))
+            state = kernel.state(seed)
+            assert_same(kernel.call(*state), kernel.ufunc(*state))
 
 
 @pytest.mark.parametrize("path", wide(ROBOTS, lambda path: path.stem != "upper_body"), ids=lambda path: path.stem)
 @pytest.mark.parametrize("query", ["inverse_dynamics", "forward_dynamics", "mass_matrix"])
 def test_every_robot_equals_the_gufunc_to_the_last_bit(path: Path, query: str) -> None:
-    of = pair(path.stem, QUERIES[query])
+    kernel = pair(path.stem, QUERIES[query])
     for seed in range(20):
-        state = of.state(seed)
-        assert_same(of.call(*state), of.ufunc(*state))
+        state = kernel.state(seed)
+        assert_same(kernel.call(*state), kernel.ufunc(*state))
 
 
 def test_floating_robot() -> None:
     """More positions than velocities."""
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf", root="floating")
-    of = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
-    state = of.state()
+    kernel = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
+    state = kernel.state()
     state[0] = robot.random_configuration(seed=1)
     assert robot.nq == robot.nv + 1
-    assert_same(of.call(*state), of.ufunc(*state))
+    assert_same(kernel.call(*state), kernel.ufunc(*state))
 
 
 def layouts(array: np.ndarray) -> Iterator[np.ndarray]:
@@ -166,30 +166,30 @@ def layouts(array: np.ndarray) -> Iterator[np.ndarray]:
     yield np.flip(np.flip(array).copy())
     yield np.asfortranarray(array)
     yield array.T.copy().T
-    inside = np.zeros((3, *array.shape, 2))[1, ..., 1]
-    inside[...] = array
-    yield inside
+    view = np.zeros((3, *array.shape, 2))[1, ..., 1]
+    view[...] = array
+    yield view
     fixed = array.copy()
     fixed.flags.writeable = False
     yield fixed
 
 
 def test_any_strides() -> None:
-    of = pair("panda", QUERIES["inverse_dynamics"], wrenches=True)  # wrenches have two axes
-    state = of.state()
-    expected = of.ufunc(*state)
+    kernel = pair("panda", QUERIES["inverse_dynamics"], wrenches=True)  # wrenches have two axes
+    state = kernel.state()
+    expected = kernel.ufunc(*state)
     for k, array in enumerate(state):
         for other in layouts(array):
-            assert_same(of.call(*state[:k], other, *state[k + 1 :]), expected)
+            assert_same(kernel.call(*state[:k], other, *state[k + 1 :]), expected)
 
 
 def test_pickled_arrays(panda: Pair) -> None:
     """Unpickled arrays have their own dtype object."""
     state = panda.state()
-    sent = pickle.loads(pickle.dumps(state))
-    assert sent[0].dtype is not state[0].dtype
-    assert_same(panda.call(*sent), panda.ufunc(*state))
-    assert_same(panda.call(*(x + 0.0 for x in sent)), panda.ufunc(*state))
+    unpickled = pickle.loads(pickle.dumps(state))
+    assert unpickled[0].dtype is not state[0].dtype
+    assert_same(panda.call(*unpickled), panda.ufunc(*state))
+    assert_same(panda.call(*(x + 0.0 for x in unpickled)), panda.ufunc(*state))
 
 
 def test_an_array_with_stride_zero(panda: Pair) -> None:
@@ -198,10 +198,10 @@ def test_an_array_with_stride_zero(panda: Pair) -> None:
     assert_same(panda.call(*state), panda.ufunc(*state))
 
 
-def test_results_are_new_owned_writable_and_contiguous(several: Pair) -> None:
-    state = several.state()
-    first, second = several.call(*state), several.call(*state)
-    kept = [array.copy() for array in second]
+def test_results_are_new_owned_writable_and_contiguous(three_outputs: Pair) -> None:
+    state = three_outputs.state()
+    first, second = three_outputs.call(*state), three_outputs.call(*state)
+    copies = [array.copy() for array in second]
     for array in first:
         assert type(array) is np.ndarray
         assert array.base is None
@@ -210,13 +210,13 @@ def test_results_are_new_owned_writable_and_contiguous(several: Pair) -> None:
         assert array.flags.c_contiguous
         assert array.flags.aligned
         array[...] = 7.0
-    assert_same(second, tuple(kept))
-    assert_same(several.call(*state), second)
+    assert_same(second, tuple(copies))
+    assert_same(three_outputs.call(*state), second)
 
 
 def test_output_without_axes_is_a_number() -> None:
-    of = pair("panda", QUERIES["energy"])
-    answer = of.call(*of.state())
+    kernel = pair("panda", QUERIES["energy"])
+    answer = kernel.call(*kernel.state())
     assert [type(value) for value in answer] == [np.float64] * 4
 
 
@@ -224,19 +224,19 @@ def test_a_float_replaces_equal_numbers(controller: Pair) -> None:
     state = controller.state()
     marked = [k for k, operand in enumerate(controller.signature.inputs) if operand.scalar]
     assert [controller.signature.inputs[k].name for k in marked] == ["kp", "kd"]
-    for chosen in (marked, marked[:1], marked[1:]):
+    for indices in (marked, marked[:1], marked[1:]):
         short, long = list(state), list(state)
-        for k in chosen:
+        for k in indices:
             short[k], long[k] = 0.1 + k, np.full(9, 0.1 + k)
         assert_same(controller.call(*short), controller.ufunc(*long))
 
 
 def test_a_float_replaces_a_time_step() -> None:
-    of = pair("panda", QUERIES["step"])
-    state = of.state()
-    k = [operand.name for operand in of.signature.inputs].index("dt")
-    expected = of.ufunc(*state[:k], np.array([1e-3]), *state[k + 1 :])
-    assert_same(of.call(*state[:k], 1e-3, *state[k + 1 :]), expected)
+    kernel = pair("panda", QUERIES["step"])
+    state = kernel.state()
+    k = [operand.name for operand in kernel.signature.inputs].index("dt")
+    expected = kernel.ufunc(*state[:k], np.array([1e-3]), *state[k + 1 :])
+    assert_same(kernel.call(*state[:k], 1e-3, *state[k + 1 :]), expected)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -257,9 +257,9 @@ class Subclass(np.ndarray):
 
 
 def misaligned(array: np.ndarray) -> np.ndarray:
-    moved = np.zeros(array.nbytes + 1, dtype=np.uint8)[1:].view(np.float64).reshape(array.shape)
-    moved[...] = array
-    return moved
+    shifted = np.zeros(array.nbytes + 1, dtype=np.uint8)[1:].view(np.float64).reshape(array.shape)
+    shifted[...] = array
+    return shifted
 
 
 OTHERS: dict[str, Callable[[np.ndarray], Any]] = {
@@ -336,20 +336,20 @@ def test_other_arguments_give_none_and_are_not_changed(panda: Pair, other: Calla
     state = panda.state()
     for k, array in enumerate(state):
         arguments = [*state[:k], other(array), *state[k + 1 :]]
-        before = contents(arguments)
+        contents_before = contents(arguments)
         assert panda.call(*arguments) is None
-        assert contents(arguments) == before
+        assert contents(arguments) == contents_before
     assert_same(panda.call(*state), panda.ufunc(*state))
 
 
 @pytest.mark.parametrize("convert", CONVERTED.values(), ids=CONVERTED.keys())
 def test_vectors_of_numbers_are_converted(panda: Pair, convert: Callable[[np.ndarray], Any]) -> None:
     state = panda.state()
-    for chosen in ([k] for k in range(len(state))):
-        arguments = [convert(x) if k in chosen else x for k, x in enumerate(state)]
-        before = contents(arguments)
+    for indices in ([k] for k in range(len(state))):
+        arguments = [convert(x) if k in indices else x for k, x in enumerate(state)]
+        contents_before = contents(arguments)
         assert_same(panda.call(*arguments), panda.ufunc(*arguments))
-        assert contents(arguments) == before
+        assert contents(arguments) == contents_before
     arguments = [*map(convert, state)]
     assert_same(panda.call(*arguments), panda.ufunc(*arguments))
     batch = [np.stack([state[0]] * 5), *arguments[1:]]
@@ -378,19 +378,30 @@ def test_vectors_of_several_states_are_converted(panda: Pair, kind: Any) -> None
     assert panda.call(q[:12], v, *rest) is None
     per_state = sum(x[0].size for x in batch)
     for count in (direct.CONVERTED // per_state, direct.CONVERTED // per_state + 1):
-        many = [np.resize(x, (count, *x.shape[1:])) for x in batch]
-        found = panda.call(*many)
-        assert (found is None) == (count * per_state > direct.CONVERTED)
-        if found is not None:
-            assert_same(found, panda.ufunc(*many))
+        states = [np.resize(x, (count, *x.shape[1:])) for x in batch]
+        answer = panda.call(*states)
+        assert (answer is None) == (count * per_state > direct.CONVERTED)
+        if answer is not None:
+            assert_same(answer, panda.ufunc(*states))
 
 
-@pytest.mark.parametrize("value", [1, True, np.float64(1.0), np.array(1.0), None, "1.0", 1j, np.ones(8)], ids=repr)
+@pytest.mark.parametrize("value", [1, True, np.float32(1.0), np.array(1.0), None, "1.0", 1j, np.ones(8)], ids=repr)
 def test_scalar_inputs_take_no_other_numbers(controller: Pair, value: Any) -> None:
     state = controller.state()
     for k, operand in enumerate(controller.signature.inputs):
         if operand.scalar:
             assert controller.call(*state[:k], value, *state[k + 1 :]) is None
+
+
+@pytest.mark.parametrize("number", [2.5, -0.0, 0.0])
+def test_numbers_of_numpy_are_numbers(controller: Pair, number: float) -> None:
+    """An entry of an array of gains, and a number that a server has decoded, are `numpy.float64`."""
+    state = controller.state()
+    for k, operand in enumerate(controller.signature.inputs):
+        if operand.scalar:
+            expected = controller.ufunc(*state[:k], np.full(operand.shape, number), *state[k + 1 :])
+            for kind in (float, np.float64):
+                assert_same(controller.call(*state[:k], kind(number), *state[k + 1 :]), expected)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 40])
@@ -411,17 +422,17 @@ def test_optional_and_fixed_arguments(panda: Pair) -> None:
     """An option must be the object itself, an ignored argument may be anything, and None means the default."""
     q, v, a, gravity = panda.state()
     library, option, fixed = _LIBRARIES["panda"][1], object(), np.zeros(9)
-    expected, still = panda.ufunc(q, v, a, gravity), panda.ufunc(q, v, fixed, gravity)
+    expected, expected_with_fixed = panda.ufunc(q, v, a, gravity), panda.ufunc(q, v, fixed, gravity)
     call = library.direct_call(panda.signature, Arguments({"gravity": gravity, "method": option, "frame": ANY}))
     assert call is not None
-    for chosen in (None, gravity):
-        assert_same(call((q, v, a), (chosen, option, "any")), expected)
+    for gravity_argument in (None, gravity):
+        assert_same(call((q, v, a), (gravity_argument, option, "any")), expected)
     assert call((q, v, a), (np.zeros(3), option, "any")).tobytes() != expected.tobytes()
-    for others in ((None, None, 1), (None, object(), 1), (None, option), (gravity[:2], option, 1), (1.0, option, 1)):
-        assert call((q, v, a), others) is None
+    for options in ((None, None, 1), (None, object(), 1), (None, option), (gravity[:2], option, 1), (1.0, option, 1)):
+        assert call((q, v, a), options) is None
     call = library.direct_call(panda.signature, Arguments({"gravity": gravity}, {"a": fixed}))
     assert call is not None
-    assert_same(call((q, v), (None,)), still)
+    assert_same(call((q, v), (None,)), expected_with_fixed)
     assert call((q, v, a), (None,)) is None
 
 
@@ -456,8 +467,8 @@ def test_entries_that_must_be_zero(panda: Pair) -> None:
 @given(data=st.data())
 def test_any_mixture_of_arguments(data: st.DataObject) -> None:
     """The result is the gufunc's if all arguments are accepted, else None."""
-    of = pair("panda", QUERIES["computed_torque"])
-    state = of.state(data.draw(st.integers(0, 5)))
+    kernel = pair("panda", QUERIES["computed_torque"])
+    state = kernel.state(data.draw(st.integers(0, 5)))
     alike: dict[str, Callable[[np.ndarray], Any]] = {
         "itself": lambda x: x,
         "strided": lambda x: next(layouts(x)),
@@ -465,18 +476,18 @@ def test_any_mixture_of_arguments(data: st.DataObject) -> None:
     }
     arguments: list[Any] = []
     plain: list[Any] = []
-    taken = True
-    for operand, array in zip(of.signature.inputs, state, strict=True):
+    is_accepted = True
+    for operand, array in zip(kernel.signature.inputs, state, strict=True):
         kind = data.draw(st.sampled_from([*alike] * 20 + [*OTHERS]))
         argument = (alike.get(kind) or OTHERS[kind])(array)
         arguments.append(argument)
         number = kind == "float" and operand.scalar
         plain.append(np.full(operand.shape, 1.0) if number else array)
-        taken &= kind in alike or number
+        is_accepted &= kind in alike or number
     count = data.draw(st.sampled_from([len(arguments)] * 8 + [0, len(arguments) - 1]))
-    answer = of.call(*arguments[:count])
-    if taken and count == len(arguments):
-        assert_same(answer, of.ufunc(*plain))
+    answer = kernel.call(*arguments[:count])
+    if is_accepted and count == len(arguments):
+        assert_same(answer, kernel.ufunc(*plain))
     else:
         assert answer is None
 
@@ -510,28 +521,28 @@ def test_earlier_floating_point_flags_are_ignored(panda: Pair) -> None:
 # Several states.
 
 
-@pytest.mark.parametrize(("robot", "row"), ASKED, ids=lambda of: of if isinstance(of, str) else of.name)
+@pytest.mark.parametrize(("robot", "row"), ASKED, ids=lambda case: case if isinstance(case, str) else case.name)
 @pytest.mark.parametrize("states", [1, 7, 256])
 def test_a_batch_equals_its_gufunc_to_the_last_bit(robot: str, row: Query, states: int) -> None:
     """The largest results of 256 states are above the bound up to which a call without arrays answers."""
-    of, rng = pair(robot, row), np.random.default_rng(0)
-    state = [rng.normal(size=(states, *operand.shape)) for operand in of.signature.inputs]
-    expected = of.ufunc(*state)
+    kernel, rng = pair(robot, row), np.random.default_rng(0)
+    state = [rng.normal(size=(states, *operand.shape)) for operand in kernel.signature.inputs]
+    expected = kernel.ufunc(*state)
     arrays = expected if isinstance(expected, tuple) else (expected,)
     if sum(array.nbytes for array in arrays) < LARGE_BYTES:
-        assert_same(of.call(*state), expected)
+        assert_same(kernel.call(*state), expected)
     else:
-        assert of.call(*state) is None
-    into = tuple(np.full_like(array, np.nan) for array in arrays)
-    found = of.direct(tuple(state), (), into)
-    assert found is (into if len(into) > 1 else into[0])
-    assert_same(found, expected)
+        assert kernel.call(*state) is None
+    out = tuple(np.full_like(array, np.nan) for array in arrays)
+    answer = kernel.direct(tuple(state), (), out)
+    assert answer is (out if len(out) > 1 else out[0])
+    assert_same(answer, expected)
 
 
-def test_given_arrays_that_are_refused(several: Pair) -> None:
+def test_given_arrays_that_are_refused(three_outputs: Pair) -> None:
     """Nothing is written into them, and no reference is lost."""
-    state = several.state()
-    expected = several.call(*state)
+    state = three_outputs.state()
+    expected = three_outputs.call(*state)
 
     def into(k: int, array: Any) -> tuple[Any, ...]:
         return tuple(array if place == k else np.zeros_like(x) for place, x in enumerate(expected))
@@ -539,7 +550,7 @@ def test_given_arrays_that_are_refused(several: Pair) -> None:
     fixed = np.zeros_like(expected[1])
     fixed.flags.writeable = False
     memory = np.zeros(expected[0].size + expected[1].size - 1)
-    shared = memory[: expected[0].size].reshape(expected[0].shape), memory[expected[0].size - 1 :]
+    overlapping = memory[: expected[0].size].reshape(expected[0].shape), memory[expected[0].size - 1 :]
     for out in (
         into(1, fixed),
         into(1, np.zeros((1, *expected[1].shape))),
@@ -550,27 +561,29 @@ def test_given_arrays_that_are_refused(several: Pair) -> None:
         into(2, None),
         into(0, expected[0])[:2],
         [*into(0, expected[0])],
-        (*shared, np.zeros_like(expected[2])),
+        (*overlapping, np.zeros_like(expected[2])),
     ):
-        before = [sys.getrefcount(array) for array in out]
-        assert several.direct(tuple(state), (), out) is None
-        assert [sys.getrefcount(array) for array in out] == before
+        counts = [sys.getrefcount(array) for array in out]
+        assert three_outputs.direct(tuple(state), (), out) is None
+        assert [sys.getrefcount(array) for array in out] == counts
         assert not any(np.any(array) for array in out if array is not None and array is not expected[0])
     for k in range(len(state)):  # the last entry of an input is the first one of an output, or is next to it
         for overlap in (0, 1):
             memory = np.zeros(state[k].size + expected[1].size - overlap)
             memory[: state[k].size] = state[k]
-            given = (*state[:k], memory[: state[k].size], *state[k + 1 :])
-            found = several.direct(given, (), into(1, memory[state[k].size - overlap :]))
-            assert (found is None) == bool(overlap)
-            if found is not None:
-                assert_same(found, expected)
+            inputs = (*state[:k], memory[: state[k].size], *state[k + 1 :])
+            answer = three_outputs.direct(inputs, (), into(1, memory[state[k].size - overlap :]))
+            assert (answer is None) == bool(overlap)
+            if answer is not None:
+                assert_same(answer, expected)
 
 
 def test_inputs_without_the_axis_are_the_same_in_all_states(panda: Pair) -> None:
     rng = np.random.default_rng(0)
     for batched in itertools.product((False, True), repeat=len(panda.signature.inputs)):
-        shapes = [(5, *x.shape) if many else x.shape for x, many in zip(panda.signature.inputs, batched, strict=True)]
+        shapes = [
+            (5, *x.shape) if is_batch else x.shape for x, is_batch in zip(panda.signature.inputs, batched, strict=True)
+        ]
         state = [rng.normal(size=shape) for shape in shapes]
         assert_same(panda.call(*state), panda.ufunc(*state))
 
@@ -612,8 +625,8 @@ def test_large_kernels_release_the_gil(panda: Pair, monkeypatch: pytest.MonkeyPa
     library = _LIBRARIES["panda"][1]
     size = library.work(panda.signature)
     lanes = jit.host().lanes
-    for bound, states in ((size, 1), (size + 1, lanes + 1), (2 * size, lanes + 1), (2 * size + 1, 2 * lanes + 1)):
-        monkeypatch.setattr(direct, "HELD_BYTES", bound)
+    for size_limit, states in ((size, 1), (size + 1, lanes + 1), (2 * size, lanes + 1), (2 * size + 1, 2 * lanes + 1)):
+        monkeypatch.setattr(direct, "HELD_BYTES", size_limit)
         call: Any = library.direct_call(panda.signature, Arguments())
         assert struct.unpack_from("=4q", call.__self__)[3] == states
 
@@ -637,8 +650,8 @@ def test_unknown_layouts_have_no_call(
 ) -> None:
     python_api.layout_is_known.cache_clear()
     try:
-        with monkeypatch.context() as changed:
-            change(changed)
+        with monkeypatch.context() as patch:
+            change(patch)
             assert _LIBRARIES["panda"][1].direct_call(panda.signature, Arguments()) is None
     finally:
         python_api.layout_is_known.cache_clear()
@@ -656,18 +669,18 @@ def test_robot_without_joints_has_no_call() -> None:
 # Memory, threads, processes.
 
 
-def references(of: Pair, arguments: list[Any]) -> list[int]:
+def references(kernel: Pair, arguments: list[Any]) -> list[int]:
     """Returns the reference counts of all objects that a call uses."""
     gc.collect()
-    things = [*arguments, of.direct, None, float, np.ndarray, np.dtype(np.float64), of.direct.__self__]
-    return [sys.getrefcount(thing) for thing in things]
+    objects = [*arguments, kernel.direct, None, float, np.ndarray, np.dtype(np.float64), kernel.direct.__self__]
+    return [sys.getrefcount(instance) for instance in objects]
 
 
 CASES: dict[str, Callable[[list[Any]], list[Any]]] = {
     "taken": lambda x: x,
     "taken after a look": lambda x: pickle.loads(pickle.dumps(x)),
-    "taken from lists": lambda x: [each if isinstance(each, float) else each.tolist() for each in x],
-    "taken from singles": lambda x: [each if isinstance(each, float) else each.astype(np.float32) for each in x],
+    "taken from lists": lambda x: [x_k if isinstance(x_k, float) else x_k.tolist() for x_k in x],
+    "taken from singles": lambda x: [x_k if isinstance(x_k, float) else x_k.astype(np.float32) for x_k in x],
     "refused after a look": lambda x: [x[0].astype(np.float16), *x[1:]],
     "refused at once": lambda x: x[:-1],
     "refused at the end": lambda x: [*x[:-1], [*x[-1].tolist(), "1"]],
@@ -678,30 +691,30 @@ CASES: dict[str, Callable[[list[Any]], list[Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("query", ["computed_torque", "constraint_forces", "energy"])
 def test_no_reference_is_leaked_or_dropped(query: str, case: str) -> None:
-    of = pair("panda", QUERIES[query])
-    scalars = [operand.scalar for operand in of.signature.inputs]
-    arguments = CASES[case]([2.5 if scalar else x for scalar, x in zip(scalars, of.state(), strict=True)])
-    given = tuple(arguments)
-    assert (of.direct(given, ()) is None) == case.startswith("refused")
-    before = references(of, arguments)
+    kernel = pair("panda", QUERIES[query])
+    scalars = [operand.scalar for operand in kernel.signature.inputs]
+    arguments = CASES[case]([2.5 if scalar else x for scalar, x in zip(scalars, kernel.state(), strict=True)])
+    inputs = tuple(arguments)
+    assert (kernel.direct(inputs, ()) is None) == case.startswith("refused")
+    counts_before = references(kernel, arguments)
     tracemalloc.start()
     try:
         for _ in range(500):
-            of.direct(given, ())
-        kept, _ = tracemalloc.get_traced_memory()
+            kernel.direct(inputs, ())
+        traced_bytes, _ = tracemalloc.get_traced_memory()
         for _ in range(2000):
-            of.direct(given, ())
+            kernel.direct(inputs, ())
         # A leaked object takes at least 16 bytes a call; other threads of the test run may allocate some kB meanwhile.
-        assert tracemalloc.get_traced_memory()[0] - kept < 20_000
+        assert tracemalloc.get_traced_memory()[0] - traced_bytes < 20_000
     finally:
         tracemalloc.stop()
-    after = references(of, arguments)
-    assert max(abs(one - other) for one, other in zip(before, after, strict=True)) < 50
+    counts_after = references(kernel, arguments)
+    assert max(abs(count - count_after) for count, count_after in zip(counts_before, counts_after, strict=True)) < 50
 
 
-def test_results_have_one_owner(several: Pair) -> None:
-    state = several.state()
-    fresh = several.ufunc(*state), several.call(*state)
+def test_results_have_one_owner(three_outputs: Pair) -> None:
+    state = three_outputs.state()
+    fresh = three_outputs.ufunc(*state), three_outputs.call(*state)
     assert [sys.getrefcount(array) for array in fresh[0]] == [sys.getrefcount(array) for array in fresh[1]]
     assert sys.getrefcount(fresh[0]) == sys.getrefcount(fresh[1])
 
@@ -710,18 +723,18 @@ def test_results_have_one_owner(several: Pair) -> None:
 def test_failed_allocations_raise_memory_error(query: str) -> None:
     """For each allocation that fails; earlier outputs are freed."""
     testcapi = pytest.importorskip("_testcapi")
-    of = pair("panda", QUERIES[query])
-    state = of.state()
-    given = tuple(state)
-    of.direct(given, ())
-    before = references(of, state)
+    kernel = pair("panda", QUERIES[query])
+    state = kernel.state()
+    inputs = tuple(state)
+    kernel.direct(inputs, ())
+    counts_before = references(kernel, state)
     failed = 0
     for _ in range(200):
         for start in range(12):
             error = None
             testcapi.set_nomemory(start, start + 1)
             try:
-                of.direct(given, ())
+                kernel.direct(inputs, ())
             except MemoryError as raised:
                 error = raised
             finally:
@@ -729,14 +742,20 @@ def test_failed_allocations_raise_memory_error(query: str) -> None:
             failed += error is not None
             del error
     assert failed >= 200
-    assert max(abs(one - other) for one, other in zip(before, references(of, state), strict=True)) < 50
+    assert (
+        max(
+            abs(count - count_after)
+            for count, count_after in zip(counts_before, references(kernel, state), strict=True)
+        )
+        < 50
+    )
 
 
-@pytest.mark.parametrize("freely", [False, True], ids=["holding the GIL", "without the GIL"])
-def test_many_threads_at_once(several: Pair, letting_go: Callable[[Pair], Any], freely: bool) -> None:
-    call = letting_go(several) if freely else several.call
-    states = [several.state(seed) for seed in range(8)]
-    expected = [several.ufunc(*state) for state in states]
+@pytest.mark.parametrize("releases", [False, True], ids=["holding the GIL", "without the GIL"])
+def test_many_threads_at_once(three_outputs: Pair, releasing: Callable[[Pair], Any], releases: bool) -> None:
+    call = releasing(three_outputs) if releases else three_outputs.call
+    states = [three_outputs.state(seed) for seed in range(8)]
+    expected = [three_outputs.ufunc(*state) for state in states]
 
     def work(k: int) -> None:
         for _ in range(3000):
@@ -787,8 +806,8 @@ def test_functions_are_compiled_once_and_stored(tmp_path: Path, monkeypatch: pyt
         direct._method.cache_clear()
         loop._function.cache_clear()
         robot = Robot.from_urdf(URDF / "pendulum.urdf")
-        of = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
-        assert_same(of.call(*of.state()), of.ufunc(*of.state()))
+        kernel = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
+        assert_same(kernel.call(*kernel.state()), kernel.ufunc(*kernel.state()))
     assert len(compiled) == 2, "the direct call and the loop around a kernel"
     assert len(list((tmp_path / "kernels").iterdir())) == 3
 
@@ -803,9 +822,9 @@ def test_code_holds_no_address_of_its_process() -> None:
 
 def test_call_outlives_its_library() -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
-    of = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
-    state, call = of.state(), of.call
-    expected = of.ufunc(*state)
-    del of, robot
+    kernel = Pair(KernelLibrary(robot.tree), robot.signature(QUERIES["inverse_dynamics"], ""))
+    state, call = kernel.state(), kernel.call
+    expected = kernel.ufunc(*state)
+    del kernel, robot
     gc.collect()
     assert_same(call(*state), expected)

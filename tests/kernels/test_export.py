@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from dyn_service import JointNumbers, Overlay, Payload, Robot, Wrench
+from dyn_service.api.lists import row_of
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import Variant
 from dyn_service.dynamics.expressions import INPUT
@@ -95,9 +96,9 @@ def test_self_test_finds_another_last_bit(exported: tuple[Robot, Path], tmp_path
     source = (folder / f"{robot.name}_selftest.c").read_text()
     array = re.search(rf"{robot.name}_inverse_dynamics_tau\[4\].*?0x1\.[0-9a-f]*?([0-9a-f])p", source, re.DOTALL)
     assert array is not None
-    at = array.start(1)
-    changed = source[:at] + f"{int(source[at], 16) ^ 1:x}" + source[at + 1 :]
-    (tmp_path / f"{robot.name}_selftest.c").write_text(changed)
+    position = array.start(1)
+    changed_source = source[:position] + f"{int(source[position], 16) ^ 1:x}" + source[position + 1 :]
+    (tmp_path / f"{robot.name}_selftest.c").write_text(changed_source)
     for ending in (".h", ".o"):
         shutil.copy(folder / f"{robot.name}{ending}", tmp_path)
     done = subprocess.run([self_test(tmp_path, robot.name)], capture_output=True, text=True)
@@ -118,21 +119,21 @@ def test_states_beyond_the_golden_ones(exported: tuple[Robot, Path]) -> None:
     sizes = (ctypes.c_longlong * 4)(*[-1] * 4)
     assert loaded[f"{name}_work"](*(ctypes.byref(sizes, 8 * k) for k in range(4))) == 0
     assert [*sizes] == [3, 4, 0, int(size[1])], "inputs, outputs, integers, workspace"
-    n, nothing = robot.nv, ctypes.c_void_p(None)
+    n, null = robot.nv, ctypes.c_void_p(None)
     for k in range(50):
         q = robot.configuration.normalised(rng.normal(size=robot.nq) * 10.0 ** rng.uniform(-3, 3))
         v, a, gravity = rng.normal(size=n), rng.normal(size=n), rng.normal(size=3)
-        found = [np.full(n, np.nan), *np.full((3, n, n), np.nan)]
+        outputs = [np.full(n, np.nan), *np.full((3, n, n), np.nan)]
         # The first double of an odd workspace is not aligned for vectors.
-        arrays = [q, v, a, gravity, *found, np.full(int(size[1]) + 1, np.nan)[k % 2 :][: int(size[1])]]
-        given = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
-        given[3], given[5] = (nothing, nothing) if k % 3 == 0 else (given[3], given[5])
-        assert loaded[f"{name}_eval"](*given) == 0
+        arrays = [q, v, a, gravity, *outputs, np.full(int(size[1]) + 1, np.nan)[k % 2 :][: int(size[1])]]
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+        pointers[3], pointers[5] = (null, null) if k % 3 == 0 else (pointers[3], pointers[5])
+        assert loaded[f"{name}_eval"](*pointers) == 0
         expected = robot.inverse_dynamics_derivatives(q, v, a, gravity=None if k % 3 == 0 else gravity)
         if k % 3 == 0:
-            assert np.isnan(found[1]).all(), "an output that is NULL is not written"
-            found[1] = expected.dtau_dq
-        for array, part in zip(found, ("tau", "dtau_dq", "dtau_dv", "dtau_da"), strict=True):
+            assert np.isnan(outputs[1]).all(), "an output that is NULL is not written"
+            outputs[1] = expected.dtau_dq
+        for array, part in zip(outputs, ("tau", "dtau_dq", "dtau_dv", "dtau_da"), strict=True):
             assert array.tobytes() == getattr(expected, part).tobytes()
 
 
@@ -170,11 +171,11 @@ def test_casadi_loads_values_and_jacobians(exported: tuple[Robot, Path], casadi:
         jacobians = casadi.Function("J", symbols, [casadi.jacobian(answer, symbol) for symbol in symbols])
         derivatives = getattr(robot, f"{row}_derivatives")(q, v, x)
         (result,) = function.name_out()
-        for name, found in zip(function.name_in(), jacobians(q, v, x), strict=True):
+        for name, block in zip(function.name_in(), jacobians(q, v, x), strict=True):
             expected = getattr(derivatives, f"d{result}_d{name}")
-            assert np.array(found).tobytes() == (expected + 0.0).tobytes()
+            assert np.array(block).tobytes() == (expected + 0.0).tobytes()
             if row == "inverse_dynamics" and robot.name == "panda":
-                assert (found.sparsity().nnz() < expected.size) == (name != "q"), "entries that are always 0"
+                assert (block.sparsity().nnz() < expected.size) == (name != "q"), "entries that are always 0"
 
 
 @needs_compiler
@@ -193,10 +194,10 @@ def test_code_generated_by_casadi_calls_the_object(tmp_path: Path, casadi: Modul
     subprocess.run(command, check=True)
     q, v, a = np.random.default_rng(2).normal(size=(3, robot.nv))
     arg = (ctypes.c_void_p * 64)(*(x.ctypes.data for x in (q, v, a)))
-    found, jacobian, work, whole = np.zeros(robot.nv), np.zeros(16), np.zeros(2000), np.zeros(2000)
-    res = (ctypes.c_void_p * 64)(found.ctypes.data, jacobian.ctypes.data)
+    tau, jacobian, work, whole = np.zeros(robot.nv), np.zeros(16), np.zeros(2000), np.zeros(2000)
+    res = (ctypes.c_void_p * 64)(tau.ctypes.data, jacobian.ctypes.data)
     assert ctypes.CDLL(library).outer(arg, res, *(ctypes.c_void_p(x.ctypes.data) for x in (whole, work)), 0) == 0
-    assert (found == 2.0 * robot.inverse_dynamics(q, v, a)).all()
+    assert (tau == 2.0 * robot.inverse_dynamics(q, v, a)).all()
 
 
 def test_same_bytes_in_another_process(tmp_path: Path) -> None:
@@ -216,26 +217,26 @@ def test_same_bytes_in_another_process(tmp_path: Path) -> None:
 def test_loops_and_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
-    monkeypatch.setattr(budget, "_FIRST_PROBE", 1)
+    monkeypatch.setattr(budget, "FIRST_PROBE", 1)
     monkeypatch.setattr(budget, "MAX_UNROLLED", 0)  # each kernel is a loop over the bodies
     robot.export(["step:rk4", "inverse_dynamics", "jacobians"], tmp_path)
-    (graph,) = robot._library.graphs(robot.signature(QUERIES["inverse_dynamics"], ""))
+    (graph,) = robot.evaluator.library.graphs(robot.signature(QUERIES["inverse_dynamics"], ""))
     assert graph.is_rolled
     done = subprocess.run([self_test(tmp_path, robot.name)], capture_output=True, text=True)
     assert done.stdout.count("good: same bits") == 3, done.stdout
     (library,), q = tmp_path.glob("lib*"), np.array([0.3, -0.4])
     expected = robot.jacobians(q).rotation
-    found = np.full(expected.shape, np.nan)
-    call(library, "double_pendulum_jacobians", 2000, q, None, found)  # the workspace is NaN
+    rotation = np.full(expected.shape, np.nan)
+    call(library, "double_pendulum_jacobians", 2000, q, None, rotation)  # the workspace is NaN
     assert (expected == 0.0).any()
-    assert found.tobytes() == expected.tobytes()
+    assert rotation.tobytes() == expected.tobytes()
 
 
 @needs_compiler
 def test_lists_of_loops_call_the_kernels_of_their_queries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
-    monkeypatch.setattr(budget, "_FIRST_PROBE", 1)
+    monkeypatch.setattr(budget, "FIRST_PROBE", 1)
     monkeypatch.setattr(budget, "MAX_UNROLLED", 0)
     link = robot.link_names[-1]
     names = ["mass_matrix", "step", "integrate"]
@@ -244,20 +245,20 @@ def test_lists_of_loops_call_the_kernels_of_their_queries(tmp_path: Path, monkey
     assert done.stdout.count("good: same bits") == 2, done.stdout
     q, v, tau, dt = np.array([0.3, -0.4]), np.array([1.0, 2.0]), np.array([0.5, 0.1]), np.array(0.01)
     expected = robot.evaluate(names, q=q, v=v, tau=tau, dt=dt)
-    assert len(robot._library.graphs(robot.signature(QUERIES["+".join(names)], "rk4"))) == 3
-    found = [np.full(2, np.nan) for _ in range(3)]
+    assert len(robot.evaluator.library.graphs(robot.signature(row_of("+".join(names)), "rk4"))) == 3
+    outputs = [np.full(2, np.nan) for _ in range(3)]
     inputs = (q, v, dt, tau, None, None, None)  # wrenches, payload, gravity
     (library,) = tmp_path.glob("lib*")
-    call(library, "double_pendulum_mass_matrix_and_integrate_and_step", 4000, *inputs, None, *found)
-    for x, y in zip(found, (expected["integrate"], expected["step"].q, expected["step"].v), strict=True):
+    call(library, "double_pendulum_mass_matrix_and_integrate_and_step", 4000, *inputs, None, *outputs)
+    for x, y in zip(outputs, (expected["integrate"], expected["step"].q, expected["step"].v), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-14)
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])
 def test_other_processors(target: str, tmp_path: Path) -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
-    written = robot.export(["inverse_dynamics"], tmp_path, target=target)
-    code = written[0].read_bytes()
+    files = robot.export(["inverse_dynamics"], tmp_path, target=target)
+    code = files[0].read_bytes()
     machines = {"aarch64": 183, "cortex-m7": 40}
     if target == "wasm32":
         assert code[:4] == b"\0asm"
@@ -362,8 +363,8 @@ def test_wasm_runs_in_node(tmp_path: Path) -> None:
     for k in range(2):
         q, v, tau = rng.normal(size=(3, robot.nv))
         command = [node, str(tmp_path / "run.js"), str(library), "scara_forward_dynamics_eval", str(robot.nv)]
-        given = json.dumps([*(x.tolist() for x in (q, v, tau)), [0.0, 0.0, -1.6] if k else None])
-        done = subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+        request = json.dumps([*(x.tolist() for x in (q, v, tau)), [0.0, 0.0, -1.6] if k else None])
+        done = subprocess.run(command, input=request, capture_output=True, text=True, check=True)
         expected = robot.forward_dynamics(q, v, tau, gravity=[0.0, 0.0, -1.6] if k else None)
         np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
@@ -426,9 +427,9 @@ def test_sine_without_fused_products_has_the_same_bits(tmp_path: Path) -> None:
     call = ctypes.CDLL(library).arm_link_poses_eval
     rng = np.random.default_rng(3)
     angles = rng.normal(size=600) * 10.0 ** rng.uniform(-20.0, 13.0, 600)
-    near = np.arange(1, 200) * (np.pi / 2)
+    multiples = np.arange(1, 200) * (np.pi / 2)
     rotation, position, w = np.zeros((2, 3, 3)), np.zeros((2, 3)), np.zeros(200)
-    for angle in [*angles, *near, *np.nextafter(near, 0.0), 2.0**45, 0.0, np.inf, np.nan]:
+    for angle in [*angles, *multiples, *np.nextafter(multiples, 0.0), 2.0**45, 0.0, np.inf, np.nan]:
         q = np.array([angle])
         outputs = {"position": position, "rotation": rotation}
         names = re.findall(r"double \*(\w+)", _prototype(tmp_path / "arm.h", "arm_link_poses_eval"))
@@ -438,9 +439,9 @@ def test_sine_without_fused_products_has_the_same_bits(tmp_path: Path) -> None:
 
 
 def _prototype(header: Path, name: str) -> str:
-    found = re.search(rf"int {name}\(.*?\);", header.read_text())
-    assert found is not None
-    return found[0]
+    prototype = re.search(rf"int {name}\(.*?\);", header.read_text())
+    assert prototype is not None
+    return prototype[0]
 
 
 def test_header_has_units_shapes_and_order(tmp_path: Path) -> None:
@@ -460,8 +461,8 @@ def test_header_has_units_shapes_and_order(tmp_path: Path) -> None:
     floating.export(["link_poses"], tmp_path, force=True)
     listing = " ".join((tmp_path / "arm.h").read_text().replace("\n *", "\n").split())
     for title, names in (("q (8):", "position_names"), ("v (7):", "velocity_names")):
-        listed = ", ".join(f"{k} {x}" for k, x in enumerate(getattr(floating.configuration, names)))
-        assert f"{title} {listed} " in listing
+        names_text = ", ".join(f"{k} {x}" for k, x in enumerate(getattr(floating.configuration, names)))
+        assert f"{title} {names_text} " in listing
     assert "links, the names of the rows: 0 base, 1 arm, 2 tool " in listing
     assert "efforts: 0 k = -2 j + 0.5 " in listing
     panda = Robot.from_urdf(URDF / "panda.urdf", joints=ROOT / "config" / "panda_joints.yaml")
@@ -475,8 +476,8 @@ def test_header_has_units_shapes_and_order(tmp_path: Path) -> None:
 def call(library: Path, name: str, size: int, *arrays: Any) -> None:
     """Calls NAME_eval; None is NULL."""
     w = np.full(size, np.nan)
-    given = [ctypes.c_void_p(None if array is None else array.ctypes.data) for array in (*arrays, w)]
-    assert ctypes.CDLL(str(library))[f"{name}_eval"](*given) == 0
+    pointers = [ctypes.c_void_p(None if array is None else array.ctypes.data) for array in (*arrays, w)]
+    assert ctypes.CDLL(str(library))[f"{name}_eval"](*pointers) == 0
 
 
 @pytest.fixture(scope="module")
@@ -511,18 +512,18 @@ def test_wrenches_payload_and_friction_are_inputs(pushed: tuple[Robot, Path]) ->
     q, v, a = rng.normal(size=(3, robot.nv))
     wrenches, damping, friction = rng.normal(size=(3, 6)), *rng.uniform(0.1, 2.0, (2, robot.sizes["nr"]))
     payload, tau = np.array([BODY, BODY]), np.zeros(robot.nv)
-    pairs = zip(robot._rows.rates, damping, friction, strict=True)
+    pairs = zip(robot.evaluator.model.rows.rates, damping, friction, strict=True)
     joints = {name: JointNumbers(damping=d, friction=f) for name, d, f in pairs}
-    acting = [Wrench(link, W[:3], W[3:], frame=link) for link, W in zip(PUSHED, wrenches, strict=True)]
-    carried = [Payload("panda_hand", 2.0, BODY[1:4], INERTIA)]
-    for some in range(5):  # all, then each input alone
-        w, p, d, f = (x if some in (0, k) else None for k, x in enumerate((wrenches, payload, damping, friction), 1))
+    wrench_objects = [Wrench(link, W[:3], W[3:], frame=link) for link, W in zip(PUSHED, wrenches, strict=True)]
+    payloads = [Payload("panda_hand", 2.0, BODY[1:4], INERTIA)]
+    for only in range(5):  # all, then each input alone
+        w, p, d, f = (x if only in (0, k) else None for k, x in enumerate((wrenches, payload, damping, friction), 1))
         numbers = {
             n: replace(x, **{k: None for k, y in (("damping", d), ("friction", f)) if y is None})
             for n, x in joints.items()
         }
-        overlay = Overlay(payloads=() if p is None else carried, joints=numbers)
-        expected = robot.inverse_dynamics(q, v, a, wrenches=None if w is None else acting, overlay=overlay)
+        overlay = Overlay(payloads=() if p is None else payloads, joints=numbers)
+        expected = robot.inverse_dynamics(q, v, a, wrenches=None if w is None else wrench_objects, overlay=overlay)
         call(library, "panda_inverse_dynamics", 700, q, v, a, w, p, d, f, None, tau)
         np.testing.assert_allclose(tau, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
 
@@ -530,19 +531,23 @@ def test_wrenches_payload_and_friction_are_inputs(pushed: tuple[Robot, Path]) ->
 def test_payload_damping_and_friction_are_inputs_of_the_rows_that_read_them() -> None:
     """Of those whose kernels do, which take the numbers of every body and joint."""
     robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
-    listed = set()
+    row_names = set()
     for row, method in ((x, method) for x in QUERIES.values() if x.overlay for method in x.kernels):
         signature = robot.signature(row, method, Variant(overlay=True))
         program = trace(kernel_tree(robot.tree, signature.bodies), signature).program
-        inputs = [(signature.inputs[of].name, entry) for code, of, entry in program.instructions if code == INPUT]
+        inputs = [
+            (signature.inputs[operand].name, entry) for code, operand, entry in program.instructions if code == INPUT
+        ]
         read = {entry % OF_RATE for name, entry in inputs if name.endswith(f".{JOINTS}")}
         extra = ExtraInputs(payload=("cart",), friction=True)
         assert bool(extra.loaded(row, method)) == any(name.endswith(f".{BODIES}") for name, _ in inputs), row.name
-        found = extra.of_joints(row, method)
-        assert found == [name for place, name in enumerate(("damping", "friction")) if place in read], row.name
-        listed |= {row.name} if found else set()
-    assert {"step", "passive_forces"} <= listed
-    assert not {"mass_matrix", "energy", "force_torque"} & listed
+        inputs_of_joints = extra.of_joints(row, method)
+        assert inputs_of_joints == [name for place, name in enumerate(("damping", "friction")) if place in read], (
+            row.name
+        )
+        row_names |= {row.name} if inputs_of_joints else set()
+    assert {"step", "passive_forces"} <= row_names
+    assert not {"mass_matrix", "energy", "force_torque"} & row_names
     with pytest.raises(InvalidArgumentError, match="none of the queries takes friction: omit it"):
         robot.export(["mass_matrix"], "nowhere", friction=True)
     with pytest.raises(InvalidArgumentError, match="none of the queries takes payload: omit it"):
@@ -555,8 +560,10 @@ def test_functions_take_only_what_has_an_effect(tmp_path: Path) -> None:
     robot.export([*rows, "passive_forces"], tmp_path / "all", friction=True, payload="cart")
     robot.export(["mass_matrix"], tmp_path / "one", payload="cart")
     headers = [(tmp_path / folder / "cart_pendulum.h").read_text() for folder in ("all", "one")]
-    taken = [name for name in ("payload", "damping", "friction") for _ in re.findall(f"optional {name}: ", headers[0])]
-    assert taken == ["payload", "payload", "damping", "damping", "friction", "friction"], headers[0]
+    optional_inputs = [
+        name for name in ("payload", "damping", "friction") for _ in re.findall(f"optional {name}: ", headers[0])
+    ]
+    assert optional_inputs == ["payload", "payload", "damping", "damping", "friction", "friction"], headers[0]
     assert "int cart_pendulum_passive_forces_eval(const double *q, const double *v, const double *damping" in headers[0]
     assert "(const double *q, const double *payload, double *mass_matrix, double *w);" in headers[0]
     sizes = [re.findall(r"MASS_MATRIX_W \d+", header) for header in headers]
@@ -577,9 +584,22 @@ def test_two_links_of_one_body_and_the_friction_of_the_file(tmp_path: Path) -> N
     W, bodies, tau = rng.normal(size=(2, 6)), np.array([BODY, (3.0, *BODY[1:])]), np.zeros(robot.nv)
     wrenches = [Wrench(name, w[:3], w[3:], frame=name) for name, w in zip(links, W, strict=True)]
     payloads = [Payload(name, x[0], x[1:4], INERTIA) for name, x in zip(links, bodies, strict=True)]
-    for given, acting, carried in ((None, [], []), (W, wrenches, payloads)):
-        expected = robot.inverse_dynamics(q, v, a, wrenches=acting, overlay=Overlay(payloads=carried))
-        call(library, "arm_inverse_dynamics", 700, q, v, a, given, bodies if carried else None, None, None, None, tau)
+    for wrench_array, acting_wrenches, acting_payloads in ((None, [], []), (W, wrenches, payloads)):
+        expected = robot.inverse_dynamics(q, v, a, wrenches=acting_wrenches, overlay=Overlay(payloads=acting_payloads))
+        call(
+            library,
+            "arm_inverse_dynamics",
+            700,
+            q,
+            v,
+            a,
+            wrench_array,
+            bodies if acting_payloads else None,
+            None,
+            None,
+            None,
+            tau,
+        )
         np.testing.assert_allclose(tau, expected, rtol=0, atol=1e-14 * np.abs(expected).max())
     Robot.from_text(ARM.replace(link("arm"), '<link name="arm"/>')).export(
         ["inverse_dynamics"], tmp_path / "light", payload="arm"
@@ -599,12 +619,12 @@ def test_casadi_gives_wrenches_but_no_derivatives_of_them(pushed: tuple[Robot, P
     n, rates = robot.nv, robot.sizes["nr"]
     rng = np.random.default_rng(6)
     q, v, a = rng.normal(size=(3, n))
-    given = [q, v, a, rng.normal(size=(6, 3)), np.zeros((10, 2)), *np.zeros((2, rates))]
+    inputs = [q, v, a, rng.normal(size=(6, 3)), np.zeros((10, 2)), *np.zeros((2, rates))]
     symbols = [casadi.MX.sym(f.name_in(k), *f.size_in(k)) for k in range(f.n_in())]
     J = casadi.Function("J", symbols, [f(*symbols), casadi.jacobian(f(*symbols), symbols[1])])
-    acting = [Wrench(link, W[:3], W[3:], frame=link) for link, W in zip(PUSHED, given[3].T, strict=True)]
-    tau, by_v = J(*given)
-    expected = robot.inverse_dynamics_derivatives(q, v, a, wrenches=acting)
+    wrenches = [Wrench(link, W[:3], W[3:], frame=link) for link, W in zip(PUSHED, inputs[3].T, strict=True)]
+    tau, by_v = J(*inputs)
+    expected = robot.inverse_dynamics_derivatives(q, v, a, wrenches=wrenches)
     np.testing.assert_allclose(np.array(tau).ravel(), expected.tau, rtol=1e-13)
     np.testing.assert_allclose(np.array(by_v), expected.dtau_dv, rtol=0, atol=1e-13)
 
@@ -632,11 +652,11 @@ def test_robot_without_moving_joints(tmp_path: Path) -> None:
 def test_overlay_is_exported_as_its_numbers(tmp_path: Path) -> None:
     scara = Robot.from_urdf(URDF / "scara.urdf")
     heavy = scara.with_payload(Payload(scara.link_names[-1], 2.0))
-    own, other = (
+    scara_code, heavy_code = (
         robot.export(["gravity_forces"], tmp_path / name)[2].read_text()
         for robot, name in ((scara, "own"), (heavy, "heavy"))
     )
-    assert own != other
+    assert scara_code != heavy_code
     locked = scara.overlaid(Overlay(locked=[scara.joint_names[0]]))
     with pytest.raises(UnimplementedError, match="locked cannot be exported"):
         locked.export(["gravity_forces"], tmp_path / "locked")
@@ -682,8 +702,8 @@ ERRORS: dict[str, tuple[dict[str, object], type[DynError], str]] = {
 
 @pytest.mark.parametrize("wrong", ERRORS)
 def test_errors(wrong: str, tmp_path: Path) -> None:
-    changed, kind, message = ERRORS[wrong]
-    options: dict[str, Any] = {"queries": ["energy"], "folder": tmp_path / "c", **changed}
+    options_of_case, kind, message = ERRORS[wrong]
+    options: dict[str, Any] = {"queries": ["energy"], "folder": tmp_path / "c", **options_of_case}
     with pytest.raises(kind, match=message):
         Robot.from_urdf(URDF / "pendulum.urdf").export(**options)
     assert not [*tmp_path.iterdir()]
@@ -696,9 +716,9 @@ def test_files_are_kept_and_folders_must_be_writable(tmp_path: Path, monkeypatch
     with pytest.raises(InvalidArgumentError, match=r"pendulum\.h already exists: set force=True"):
         robot.export(["energy"], tmp_path)
     assert header.read_text() == "mine"
-    written = robot.export(["energy", "energy"], tmp_path, force=True)  # a query given twice is one function
+    files = robot.export(["energy", "energy"], tmp_path, force=True)  # a query given twice is one function
     assert header.read_text().count("pendulum_energy_eval(") == 1
-    assert sorted(written) == sorted(tmp_path.iterdir())
+    assert sorted(files) == sorted(tmp_path.iterdir())
     monkeypatch.setenv("PATH", str(tmp_path))  # no linker
     assert len(robot.export(["energy"], tmp_path, force=True)) == len([*tmp_path.iterdir()]) == 4, "no old library"
     with pytest.raises(InvalidArgumentError, match=r"pendulum\.h.* cannot be created"):
@@ -715,17 +735,17 @@ def test_there_is_never_a_part_of_the_files(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(InvalidArgumentError, match="is a folder"):
         robot.export(["energy"], tmp_path / "b", force=True)
     assert [path.name for path in (tmp_path / "b").iterdir()] == ["pendulum_selftest.c"]
-    replaced = os.replace
+    replace_file = os.replace
     full, interrupt = OSError(28, "No space left on device"), KeyboardInterrupt("at once")
     for error, kind, message in (
         (full, InvalidArgumentError, "cannot be written: No space"),
         (interrupt, KeyboardInterrupt, "once"),
     ):
 
-        def failing(source: Path, to: Path, error: BaseException = error) -> None:
-            if to.name == "CMakeLists.txt":
+        def failing(source: Path, target: Path, error: BaseException = error) -> None:
+            if target.name == "CMakeLists.txt":
                 raise error
-            replaced(source, to)
+            replace_file(source, target)
 
         monkeypatch.setattr(os, "replace", failing)
         with pytest.raises(kind, match=message):
@@ -788,12 +808,12 @@ def test_row_without_answer(tmp_path: Path) -> None:
 @needs_compiler
 def test_distance_of_floating_bases_needs_atan2_of_the_c_library(tmp_path: Path) -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf", root="floating")
-    written = robot.export(["difference"], tmp_path)
-    assert "External symbols: atan2, of the C library." in written[1].read_text()
-    assert sys.platform != "linux" or b"libm.so" in written[-1].read_bytes()
-    call = ctypes.CDLL(str(written[-1])).pendulum_difference_eval
+    files = robot.export(["difference"], tmp_path)
+    assert "External symbols: atan2, of the C library." in files[1].read_text()
+    assert sys.platform != "linux" or b"libm.so" in files[-1].read_bytes()
+    call = ctypes.CDLL(str(files[-1])).pendulum_difference_eval
     rng = np.random.default_rng(4)
-    q, to = robot.configuration.normalised(rng.normal(size=(2, robot.nq)))
-    found, w = np.zeros(robot.nv), np.zeros(200)
-    assert call(*(ctypes.c_void_p(x.ctypes.data) for x in (q, to, found, w))) == 0
-    assert found.tobytes() == robot.difference(q, to).tobytes()
+    q, q_goal = robot.configuration.normalised(rng.normal(size=(2, robot.nq)))
+    distance, w = np.zeros(robot.nv), np.zeros(200)
+    assert call(*(ctypes.c_void_p(x.ctypes.data) for x in (q, q_goal, distance, w))) == 0
+    assert distance.tobytes() == robot.difference(q, q_goal).tobytes()

@@ -18,10 +18,10 @@ flint = pytest.importorskip("flint")
 @pytest.fixture(scope="module")
 def pendulum() -> Robot:
     """A joint whose friction is tanh v."""
-    described = read(URDF / "pendulum.urdf")
-    (joint,) = [joint for joint in described.joints if joint.moves.nv]
-    others = [each for each in described.joints if each is not joint]
-    return Robot(replace(described, joints=(*others, replace(joint, friction=1.0, friction_width=1.0))))
+    description = read(URDF / "pendulum.urdf")
+    (joint,) = [joint for joint in description.joints if joint.moves.nv]
+    other_joints = [other_joint for other_joint in description.joints if other_joint is not joint]
+    return Robot(replace(description, joints=(*other_joints, replace(joint, friction=1.0, friction_width=1.0))))
 
 
 def tanh(robot: Robot, x: np.ndarray) -> np.ndarray:
@@ -44,13 +44,13 @@ def numbers() -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("x", numbers().values(), ids=numbers())
 def test_tanh_against_200_bits(pendulum: Robot, x: np.ndarray) -> None:
-    found = tanh(pendulum, x)
+    results = tanh(pendulum, x)
     with flint.ctx.workprec(200):
-        for ours, given in zip(found.tolist(), x.tolist(), strict=True):
-            exact = flint.arb(given).tanh() if np.isfinite(given) else flint.arb(np.sign(given))
-            apart = abs(float((flint.arb(ours) - exact).mid()))
-            assert apart <= TANH_ERROR * np.spacing(abs(float(exact.mid()))), given
-    assert np.all(np.abs(found) <= 1.0)
+        for result, argument in zip(results.tolist(), x.tolist(), strict=True):
+            exact = flint.arb(argument).tanh() if np.isfinite(argument) else flint.arb(np.sign(argument))
+            error = abs(float((flint.arb(result) - exact).mid()))
+            assert error <= TANH_ERROR * np.spacing(abs(float(exact.mid()))), argument
+    assert np.all(np.abs(results) <= 1.0)
 
 
 def test_tanh_is_odd_and_keeps_the_sign_of_zero(pendulum: Robot) -> None:
@@ -60,12 +60,12 @@ def test_tanh_is_odd_and_keeps_the_sign_of_zero(pendulum: Robot) -> None:
 
 def test_nan_gives_nan_without_a_warning(pendulum: Robot) -> None:
     """Warnings are errors in this test, so a kernel that raised the invalid flag would fail."""
-    found = tanh(pendulum, np.array([np.nan, 0.5, -np.nan]))
-    assert np.isnan(found[[0, 2]]).all()
-    assert found[1] == pytest.approx(np.tanh(0.5), rel=1e-15)
+    results = tanh(pendulum, np.array([np.nan, 0.5, -np.nan]))
+    assert np.isnan(results[[0, 2]]).all()
+    assert results[1] == pytest.approx(np.tanh(0.5), rel=1e-15)
 
 
 def test_one_state_and_batch_agree_to_the_last_bit(pendulum: Robot) -> None:
     x = numbers()["ordinary"][:50]
-    single = [pendulum.passive_forces([0.0], [each]).friction[0] for each in x]
+    single = [pendulum.passive_forces([0.0], [speed]).friction[0] for speed in x]
     assert np.array_equal(single, tanh(pendulum, x))

@@ -15,6 +15,7 @@ import pytest
 from dyn_service import ResourceExhaustedError
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import WITH_WRENCHES, WITHOUT_WRENCHES, Variant
+from dyn_service.engine.evaluator import Evaluator
 from dyn_service.engine.robot import Robot
 from dyn_service.kernels import budget, certify, compiling, frames, graph, jit, library, lower, rolled, store
 from tests.conftest import URDF
@@ -58,28 +59,28 @@ def test_a_kernel_that_was_never_compiled_is_not_loaded(own_store: Path) -> None
 
 def test_a_kernel_compiled_by_another_process_is_loaded(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that was missing is found after another process compiled it, without a new robot."""
-    here = pendulum()
-    assert not here.load_kernel(FORWARD_DYNAMICS, "articulated")
-    elsewhere = pendulum()
-    elsewhere.prepare(["forward_dynamics"])
-    expected = elsewhere.forward_dynamics([0.3], [0.2], [0.1])
+    robot = pendulum()
+    assert not robot.load_kernel(FORWARD_DYNAMICS, "articulated")
+    other_robot = pendulum()
+    other_robot.prepare(["forward_dynamics"])
+    expected = other_robot.forward_dynamics([0.3], [0.2], [0.1])
     monkeypatch.setattr(compiling, "compile_ir", None)
-    assert here.load_kernel(FORWARD_DYNAMICS, "articulated")
-    assert here.load_kernel(FORWARD_DYNAMICS, "mass_matrix")
-    assert not here.load_kernel(FORWARD_DYNAMICS, "articulated", WITH_WRENCHES)
-    assert here.certificates == elsewhere.certificates
-    assert here.forward_dynamics([0.3], [0.2], [0.1]) == expected
+    assert robot.load_kernel(FORWARD_DYNAMICS, "articulated")
+    assert robot.load_kernel(FORWARD_DYNAMICS, "mass_matrix")
+    assert not robot.load_kernel(FORWARD_DYNAMICS, "articulated", WITH_WRENCHES)
+    assert robot.certificates == other_robot.certificates
+    assert robot.forward_dynamics([0.3], [0.2], [0.1]) == expected
 
 
 def test_first_state_after_loading_takes_the_fast_path(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After loading, as after preparing, the first call is not slower than later ones."""
-    prepared = pendulum()
-    prepared.prepare(["inverse_dynamics"])
-    loaded = pendulum()
-    assert loaded.load_kernel(INVERSE_DYNAMICS)
-    monkeypatch.setattr(Robot, "_evaluate", None)  # the slow path
+    prepared_robot = pendulum()
+    prepared_robot.prepare(["inverse_dynamics"])
+    loaded_robot = pendulum()
+    assert loaded_robot.load_kernel(INVERSE_DYNAMICS)
+    monkeypatch.setattr(Evaluator, "answer", None)  # all forms but the direct one
     state = np.array([0.3]), np.array([0.2]), np.array([0.1])
-    assert loaded.inverse_dynamics(*state) == prepared.inverse_dynamics(*state)
+    assert loaded_robot.inverse_dynamics(*state) == prepared_robot.inverse_dynamics(*state)
 
 
 def test_a_singular_mass_matrix_installs_no_fast_path(own_store: Path) -> None:
@@ -103,8 +104,8 @@ def test_a_singular_mass_matrix_installs_no_fast_path(own_store: Path) -> None:
 def test_queries_without_a_kernel_are_always_available() -> None:
     constant = next(row for row in QUERIES.values() if row.constant)
     assert pendulum().load_kernel(constant)
-    still = Robot.from_urdf('<robot name="still"><link name="base"/></robot>')
-    assert still.load_kernel(INVERSE_DYNAMICS)
+    immobile = Robot.from_urdf('<robot name="still"><link name="base"/></robot>')
+    assert immobile.load_kernel(INVERSE_DYNAMICS)
 
 
 def test_loading_does_not_wait_for_a_compiler(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,20 +136,20 @@ def test_threads_that_load_the_same_kernel_share_it(own_store: Path) -> None:
     pendulum().prepare(["inverse_dynamics"])
     robot = pendulum()
     start = threading.Barrier(8)
-    found: list[object] = []
+    kernels: list[object] = []
 
     def load() -> None:
         start.wait(240)
         assert robot.load_kernel(INVERSE_DYNAMICS)
-        found.append(robot._kernel(robot.signature(INVERSE_DYNAMICS, "")))
+        kernels.append(robot.evaluator.library.kernel(robot.signature(INVERSE_DYNAMICS, "")))
 
     threads = [threading.Thread(target=load) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(240)
-    assert len(found) == 8
-    assert len(set(map(id, found))) == 1
+    assert len(kernels) == 8
+    assert len(set(map(id, kernels))) == 1
 
 
 def test_loading_needs_no_tracer(own_store: Path) -> None:
@@ -190,12 +191,12 @@ def test_a_kernel_does_not_wait_for_another_of_the_robot(monkeypatch: pytest.Mon
 def test_a_second_thread_makes_kernels(processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first kernel, whose frames the others use; LLVM generates the code of both kernels at the same time."""
     pendulum().prepare(["inverse_dynamics"])  # compiles the code that all kernels share
-    robot, both, threads = pendulum(), threading.Barrier(processors), set()
+    robot, barrier, threads = pendulum(), threading.Barrier(processors), set()
     emit = jit._unlocked_emit()
 
     def together(*arguments: Any) -> Any:
-        if robot._library._made:
-            both.wait(240)
+        if robot.evaluator.library.certificates:
+            barrier.wait(240)
             threads.add(threading.get_ident())
         return emit(*arguments)
 
@@ -207,22 +208,27 @@ def test_a_second_thread_makes_kernels(processors: int, monkeypatch: pytest.Monk
 
 
 def test_code_is_generated_without_the_lock_of_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
-    emit, begun, locked, done = jit._unlocked_emit(), threading.Event(), threading.Event(), threading.Event()
+    emit, is_generating, is_locked, is_done = (
+        jit._unlocked_emit(),
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def slowly(*arguments: Any) -> Any:
-        begun.set()
-        assert locked.wait(240)
-        found = emit(*arguments)
-        done.set()
-        return found
+        is_generating.set()
+        assert is_locked.wait(240)
+        code = emit(*arguments)
+        is_done.set()
+        return code
 
     monkeypatch.setattr(jit, "_unlocked_emit", lambda: slowly)
     thread = threading.Thread(target=jit.compile_ir, args=("define void @f() { ret void }",))
     thread.start()
-    assert begun.wait(240)
+    assert is_generating.wait(240)
     with jit.llvm.ffi.lib._lock:
-        locked.set()
-        assert done.wait(240)
+        is_locked.set()
+        assert is_done.wait(240)
     thread.join(240)
 
 
@@ -249,10 +255,10 @@ class Traced:
         trace = graph.trace
 
         def noted(model: frames.KernelTree, *args: object, **options: object) -> graph.Graph:
-            made = trace(model, *args, **options)  # type: ignore[arg-type]
+            traced_graph = trace(model, *args, **options)  # type: ignore[arg-type]
             self.bodies.append(len(model.tree))
-            self.operations += made.operations
-            return made
+            self.operations += traced_graph.operations
+            return traced_graph
 
         monkeypatch.setattr(budget, "trace", noted)
         monkeypatch.setattr(certify, "trace", noted)
@@ -267,19 +273,19 @@ REFUSED = ["equation_terms", "mass_matrix_steps", "influence_operators", "branch
 def test_a_refusal_traces_only_slightly_more_than_the_limit(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a long chain and any power with which the operations grow."""
     robot = chain(110)
-    traced = Traced(monkeypatch)
+    tracer = Traced(monkeypatch)
     row = QUERIES[query]
     signature = robot.signature(row, next(iter(row.kernels)))
-    with pytest.raises(ResourceExhaustedError) as caught:
-        robot._library.kernel(signature)
+    with pytest.raises(ResourceExhaustedError) as error:
+        robot.evaluator.library.kernel(signature)
     assert (
         unnamed(
-            caught.value, signature.name, "'random_5'", "20000", f"{len(robot.tree) if row.bodies == 'links' else 110}"
+            error.value, signature.name, "'random_5'", "20000", f"{len(robot.tree) if row.bodies == 'links' else 110}"
         )
         == []
     )
-    assert traced.operations <= 3 * 20_000
-    assert max(traced.bodies) < len(robot.tree)
+    assert tracer.operations <= 3 * 20_000
+    assert max(tracer.bodies) < len(robot.tree)
 
 
 @pytest.mark.usefixtures("own_store")
@@ -290,8 +296,8 @@ def test_the_first_bodies_take_no_more_operations_than_all(query: str) -> None:
     row = QUERIES[query]
     signature = robot.signature(row, next(iter(row.kernels)))
     model = frames.kernel_tree(robot.tree, signature.bodies)
-    counts = [budget._operations(model, signature, bodies) for bodies in range(4, len(model.tree) + 1, 4)]
-    counts.append(budget._operations(model, signature, len(model.tree)))
+    counts = [budget.operation_count(model, signature, bodies) for bodies in range(4, len(model.tree) + 1, 4)]
+    counts.append(budget.operation_count(model, signature, len(model.tree)))
     assert counts == sorted(counts)
     whole = graph.trace(model, signature).operations
     assert counts[-1] == whole
@@ -310,7 +316,7 @@ def test_prediction_covers_all_variants_and_floating_roots() -> None:
                     continue
                 signature = robot.signature(row, method, variant)
                 model = frames.kernel_tree(robot.tree, signature.bodies)
-                assert 0 < budget._operations(model, signature, 2) <= budget._operations(model, signature, 3)
+                assert 0 < budget.operation_count(model, signature, 2) <= budget.operation_count(model, signature, 3)
 
 
 def test_a_refusal_is_stored(own_store: Path, small_budget: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,15 +324,15 @@ def test_a_refusal_is_stored(own_store: Path, small_budget: None, monkeypatch: p
     row = QUERIES["equation_terms"]
     robot = chain(40)
     state = np.zeros((3, robot.nv))
-    said = []
+    messages = []
 
-    def ask(of: Robot) -> None:
-        with pytest.raises(ResourceExhaustedError) as caught:
-            of.equation_terms(*state)
-        said.append(str(caught.value))
+    def ask(robot: Robot) -> None:
+        with pytest.raises(ResourceExhaustedError) as error:
+            robot.equation_terms(*state)
+        messages.append(str(error.value))
 
     ask(robot)
-    traced = Traced(monkeypatch)
+    tracer = Traced(monkeypatch)
     ask(robot)
     assert len(list(own_store.iterdir())) == 1
     ask(chain(40))
@@ -334,8 +340,8 @@ def test_a_refusal_is_stored(own_store: Path, small_budget: None, monkeypatch: p
         chain(40).load_kernel(row)
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
     ask(robot)  # from memory
-    assert traced.bodies == []
-    assert len(set(said)) == 1
+    assert tracer.bodies == []
+    assert len(set(messages)) == 1
 
 
 def test_the_size_of_the_compiled_graph_is_limited_too(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,8 +364,8 @@ def test_a_damaged_refusal_is_determined_again(own_store: Path, small_budget: No
     state = np.zeros((3, robot.nv))
     with pytest.raises(ResourceExhaustedError):
         robot.equation_terms(*state)
-    (kept,) = own_store.iterdir()
-    kept.write_bytes(os.urandom(100))
+    (kernel_file,) = own_store.iterdir()
+    kernel_file.write_bytes(os.urandom(100))
     with pytest.raises(ResourceExhaustedError):
         chain(40).equation_terms(*state)
-    assert store.load(kept.name) is not None
+    assert store.load(kernel_file.name) is not None

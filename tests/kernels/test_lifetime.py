@@ -46,7 +46,7 @@ def loaded(name: str = "scara") -> Robot:
 
 
 def codes_of(library: KernelLibrary) -> list[weakref.ref[LoadedCode]]:
-    return [weakref.ref(made.loop.code) for made in library._made.values() if made.loop is not None]
+    return [weakref.ref(kernel.loop.code) for kernel in library._kernels.values() if kernel.loop is not None]
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def test_code_is_freed_with_its_robot() -> None:
     robot = loaded()
     robot.inverse_dynamics(*np.zeros((3, robot.nv)))  # the slow path, then the fast path
     robot.inverse_dynamics(*np.zeros((3, robot.nv)))
-    codes = codes_of(robot._library)
+    codes = codes_of(robot.evaluator.library)
     assert len(codes) == 2
-    gone = weakref.ref(robot)
+    robot_reference = weakref.ref(robot)
     del robot
-    assert gone() is None
+    assert robot_reference() is None
     assert not any(code() for code in codes)
 
 
@@ -80,14 +80,14 @@ def test_memory_of_freed_code_is_unmapped() -> None:
         return any(int(begin, 16) <= address < int(end, 16) for begin, end in spans)
 
     robots = [loaded() for _ in range(20)]
-    (made, *_) = robots[0]._library._made.values()
-    assert made.loop is not None
-    code = made.loop.code
+    (kernel, *_) = robots[0].evaluator.library._kernels.values()
+    assert kernel.loop is not None
+    code = kernel.loop.code
     address = code.address(BODY)
     assert mapped(address)
-    maps = soak.Held.now().maps
-    del robots, made, code
-    assert soak.Held.now().maps <= maps - 20
+    maps = soak.Resources.now().maps
+    del robots, kernel, code
+    assert soak.Resources.now().maps <= maps - 20
 
 
 @pytest.mark.parametrize("holder", ["ufunc", "direct call"])
@@ -97,15 +97,15 @@ def test_everything_that_can_call_code_keeps_it(holder: str) -> None:
     library = KernelLibrary(robot.tree)
     state = [*np.random.default_rng(0).normal(size=(3, robot.nv)), np.array([0.0, 0.0, -9.81])]
     expected = robot.inverse_dynamics(*state[:3])
-    held: Any = library.kernel(signature) if holder == "ufunc" else library.direct_call(signature, Arguments())
+    caller: Any = library.kernel(signature) if holder == "ufunc" else library.direct_call(signature, Arguments())
     arguments = state if holder == "ufunc" else (tuple(state), ())
     (code,) = codes_of(library)
     del robot, library
     gc.collect()
     assert code() is not None
     for _ in range(100):
-        np.testing.assert_array_equal(held(*arguments), expected)
-    del held
+        np.testing.assert_array_equal(caller(*arguments), expected)
+    del caller
     gc.collect()
     assert code() is None
 
@@ -115,7 +115,7 @@ def test_a_call_keeps_its_compiled_function() -> None:
     calls = []
     for k in range(7):
         robot = loaded("pendulum")
-        calls.append(robot._library.direct_call(robot.signature(INVERSE_DYNAMICS, ""), Arguments()))
+        calls.append(robot.evaluator.library.direct_call(robot.signature(INVERSE_DYNAMICS, ""), Arguments()))
         direct._method.cache_clear()
         if k % 3 == 0:
             calls.pop(k % len(calls))
@@ -127,20 +127,20 @@ def test_a_call_keeps_its_compiled_function() -> None:
 def test_a_ufunc_owns_its_code_in_the_slot_of_frompyfunc() -> None:
     """In the slot of `numpy.frompyfunc`, which is reference-counted and visible to the garbage collector."""
     assert jit._slot_is_known()
-    kernel = loaded()._kernel(loaded().signature(INVERSE_DYNAMICS, ""))
-    (owned,) = [held for held in gc.get_referents(kernel) if isinstance(held, tuple)]
+    kernel = loaded().evaluator.library.kernel(loaded().signature(INVERSE_DYNAMICS, ""))
+    (owned,) = [referent for referent in gc.get_referents(kernel) if isinstance(referent, tuple)]
     assert any(isinstance(part, Loop) for part in owned)
     assert sys.getrefcount(owned) == 3  # references of the ufunc, this test and the argument
-    assert not jit._KEPT
+    assert not jit._PERMANENT
 
 
 def test_code_is_kept_if_the_layout_of_ufuncs_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then memory is leaked, and results are correct."""
     monkeypatch.setattr(jit, "_slot_is_known", lambda: False)
-    kept: list[object] = []
-    monkeypatch.setattr(jit, "_KEPT", kept)
+    permanent: list[object] = []
+    monkeypatch.setattr(jit, "_PERMANENT", permanent)
     robot = loaded()
-    assert len(kept) == 2
+    assert len(permanent) == 2
     assert np.isfinite(robot.inverse_dynamics(*np.zeros((3, robot.nv)))).all()
 
 
@@ -151,13 +151,13 @@ def test_running_code_is_not_freed() -> None:
     with ThreadPoolExecutor(1) as pool:
         for _ in range(8):
             robot = loaded("panda")
-            kernel = robot._kernel(robot.signature(INVERSE_DYNAMICS, ""))
-            (code, *_) = codes_of(robot._library)
+            kernel = robot.evaluator.library.kernel(robot.signature(INVERSE_DYNAMICS, ""))
+            (code, *_) = codes_of(robot.evaluator.library)
             running = pool.submit(kernel, *batch, np.array([0.0, 0.0, -9.81]))
             del robot, kernel
-            found = running.result()
-            expected = found if expected is None else expected
-            np.testing.assert_array_equal(found, expected)
+            result = running.result()
+            expected = result if expected is None else expected
+            np.testing.assert_array_equal(result, expected)
             del running
             pool.submit(gc.collect).result()  # the thread has dropped its previous call
             assert code() is None
@@ -166,7 +166,7 @@ def test_running_code_is_not_freed() -> None:
 def test_freeing_code_does_not_wait_for_the_compiler() -> None:
     """LLVM runs one call at a time: code dropped during a compilation is freed by the compiling thread afterwards."""
     robot = loaded()
-    (code, *_) = codes_of(robot._library)
+    (code, *_) = codes_of(robot.evaluator.library)
     engine = code()._engine  # type: ignore[union-attr]
     compiles, done = threading.Event(), threading.Event()
 
@@ -202,7 +202,7 @@ def test_robots_with_a_payload_share_their_kernels() -> None:
     for k in range(3):
         carrying = robot.with_payload(Payload(link=robot.link_names[-1], mass=1.0 + k))
         carrying.prepare(["inverse_dynamics"])
-        codes.append(codes_of(carrying._library))
+        codes.append(codes_of(carrying.evaluator.library))
     assert [code() for code in codes[0]] == [code() for code in codes[2]]
     del robot
     gc.collect()
@@ -319,18 +319,18 @@ def test_compiling_keeps_no_graph_and_returns_its_memory(tmp_path: Path, monkeyp
     released: list[int] = []
     monkeypatch.setattr(library, "release_freed_memory", lambda: released.append(len(graphs())))
     gc.collect()
-    before = len(graphs())
+    initial_count = len(graphs())
     for _ in range(2):
         robot = Robot.from_urdf(URDF / "scara.urdf")
         robot.prepare(["inverse_dynamics", "mass_matrix"])
         gc.collect()
-        assert len(graphs()) == before
+        assert len(graphs()) == initial_count
         assert len(released) == 2
 
 
 def graphs() -> list[Any]:
     """Traced graphs, and expressions of CasADi, that exist."""
-    return [each for each in gc.get_objects() if isinstance(each, Graph | ex.Node | ex.Program)]
+    return [graph for graph in gc.get_objects() if isinstance(graph, Graph | ex.Node | ex.Program)]
 
 
 def test_memory_is_returned_where_the_system_can() -> None:
@@ -351,10 +351,10 @@ def test_earlier_compilations_do_not_affect_the_code() -> None:
 def test_pickled_robots_include_computed_properties() -> None:
     """Finding a massless joint needs the tracer, so the pickle contains the result."""
     robot = Robot.from_urdf(URDF / "scara.urdf")
-    assert "massless_joint" not in vars(pickle.loads(pickle.dumps(robot)))
+    assert "massless_joint" not in vars(pickle.loads(pickle.dumps(robot)).evaluator.model)
     assert robot.massless_joint is None
     copy = pickle.loads(pickle.dumps(robot))
-    assert vars(copy)["massless_joint"] is None
+    assert vars(copy.evaluator.model)["massless_joint"] is None
     assert copy.fingerprint == robot.fingerprint
 
 
@@ -377,9 +377,9 @@ def test_an_interrupt_while_code_is_freed_does_not_block_the_next_compilation(co
             raise KeyboardInterrupt
         return trace
 
-    before = sys.gettrace()
-    for at in itertools.count():
-        left = itertools.count(at, -1)
+    tracer = sys.gettrace()
+    for event_count in itertools.count():
+        left = itertools.count(event_count, -1)
         jit._DROPPED.append(jit.llvm.create_mcjit_compiler(jit.llvm.parse_assembly(""), jit._machine()))
         sys.settrace(trace)
         try:
@@ -389,7 +389,7 @@ def test_an_interrupt_while_code_is_freed_does_not_block_the_next_compilation(co
         else:
             break
         finally:
-            sys.settrace(before)
-        assert not jit._COMPILING.locked(), at
-    assert at > 10
+            sys.settrace(tracer)
+        assert not jit._COMPILING.locked(), event_count
+    assert event_count > 10
     assert not jit._DROPPED

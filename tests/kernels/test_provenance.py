@@ -95,26 +95,26 @@ def test_similar_code_has_different_digests(pair: tuple[str, str]) -> None:
 
 
 def test_versions_of_libraries_change_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = store.provenance.__wrapped__
-    before = made("dynamics.newton_euler")
+    provenance = store.provenance.__wrapped__
+    digest = provenance("dynamics.newton_euler")
     for library in ("llvmlite", "numpy"):
         with monkeypatch.context() as patched:
             patched.setattr(store, "version", lambda name, other=library: "0" if name == other else version(name))
-            assert made("dynamics.newton_euler") != before
+            assert provenance("dynamics.newton_euler") != digest
     with monkeypatch.context() as patched:
         patched.setattr(sys.implementation, "cache_tag", "cpython-0")
-        assert made("dynamics.newton_euler") != before
-    assert made("dynamics.newton_euler") == before
+        assert provenance("dynamics.newton_euler") != digest
+    assert provenance("dynamics.newton_euler") == digest
 
 
 def modules(function: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Returns the modules that are read for the kernels of a function."""
     read: set[str] = set()
-    found = store._module
+    module_of = store._module
 
     def noted(name: str) -> tuple[bytes, tuple[str, ...]]:
         read.add(name.removeprefix("dyn_service."))
-        return found(name)
+        return module_of(name)
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "_module", noted)

@@ -18,12 +18,14 @@ from msgspec.structs import replace
 from dyn_service import DynError, InvalidArgumentError, Robot, Wrench
 from dyn_service.api.queries import QUERIES, Query
 from dyn_service.api.spec import WITH_WRENCHES
+from dyn_service.engine import bound_calls
 from dyn_service.engine.wrenches import places
 from dyn_service.kernels import direct, loop
 from dyn_service.kernels.direct import Arguments
 from dyn_service.kernels.wrenches import MAX_WRENCHES
 from tests.conftest import URDF
 from tests.counting import calls_of
+from tests.unbound import result_of
 from tests.uncertified import uncertified
 from tests.wide import wide
 
@@ -48,8 +50,8 @@ def state(robot: Robot, row: Query, seed: int = 0) -> tuple[np.ndarray, ...]:
         if spec.kind == "link":
             inputs.append(str(rng.choice(robot.link_names)))
             continue
-        there = robot.random_configuration(seed=seed) if spec.kind == "position" else None
-        inputs.append(rng.normal(size=spec.dims(robot.sizes)) if there is None else there)
+        configuration = robot.random_configuration(seed=seed) if spec.kind == "position" else None
+        inputs.append(rng.normal(size=spec.dims(robot.sizes)) if configuration is None else configuration)
     return tuple(inputs)
 
 
@@ -57,20 +59,22 @@ def wrenches_of(robot: Robot, count: int, seed: int = 0) -> list[Wrench]:
     """Returns wrenches on random links and points in random axes."""
     rng = np.random.default_rng(seed)
     frames = ("world", *robot.link_names)
-    found = []
+    wrenches = []
     for _ in range(count):
         link = str(rng.choice(robot.link_names))
         torque, force, point = (tuple(x) for x in rng.normal(size=(3, 3)).tolist())
         frame = str(rng.choice([*frames, link, "world"]))
-        found.append(Wrench(link, torque, force, point, frame))
-    return found
+        wrenches.append(Wrench(link, torque, force, point, frame))
+    return wrenches
 
 
-def general(robot: Robot, row: Query, given: tuple[Any, ...], wrenches: Any, **others: Any) -> bytes:
-    """Returns the result of the slow path in bytes."""
-    inputs = {**dict(zip(row.required, given, strict=True)), row.wrenches or "": wrenches, **others}
-    outputs = robot.evaluate(row.name, inputs)
-    return b"".join(np.asarray(outputs[name]).tobytes() for name in row.outputs)
+def general(robot: Robot, row: Query, required: tuple[Any, ...], wrenches: Any, **options: Any) -> bytes:
+    """Returns the result with wrenches that NumPy converts, in bytes."""
+    arguments = {**dict(zip(row.required, required, strict=True)), row.wrenches or "": wrenches, **options}
+    conversions = SlowCalls.conversions
+    result = bits(row, result_of(robot, row, arguments))
+    SlowCalls.conversions = conversions
+    return result
 
 
 def bits(row: Query, answer: Any) -> bytes:
@@ -79,18 +83,20 @@ def bits(row: Query, answer: Any) -> bytes:
     return b"".join(np.asarray(part).tobytes() for part in parts)
 
 
-class Counted:
-    """Counts the calls that took the slow path."""
+class SlowCalls:
+    """Counts the calls whose wrenches NumPy converts, other than those of `general`."""
 
-    def __init__(self, robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.general = 0
-        ask = robot._answer
+    conversions = 0
 
-        def answer(row: Query, *arguments: Any) -> Any:
-            self.general += not row.constant
-            return ask(row, *arguments)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        convert = bound_calls.link_wrenches
+        SlowCalls.conversions = 0
 
-        monkeypatch.setattr(robot, "_answer", answer)
+        def converted(*arguments: Any) -> Any:
+            SlowCalls.conversions += 1
+            return convert(*arguments)
+
+        monkeypatch.setattr(bound_calls, "link_wrenches", converted)
 
 
 @pytest.fixture
@@ -101,8 +107,8 @@ def panda() -> Robot:
 
 
 @pytest.fixture
-def counted(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> Counted:
-    return Counted(panda, monkeypatch)
+def slow_calls(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> SlowCalls:
+    return SlowCalls(monkeypatch)
 
 
 # Accepted arguments.
@@ -111,7 +117,7 @@ def counted(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> Counted:
 LARGER = ("inverse_dynamics", "forward_dynamics", "constraint_forces")
 """Rows whose kernels of large robots are part of the default suite."""
 
-ID_OF = lambda of: of if isinstance(of, str | int) else of.name
+ID_OF = lambda case: case if isinstance(case, str | int) else case.name
 
 
 @pytest.mark.parametrize(
@@ -126,16 +132,16 @@ def test_every_row_equals_the_slow_path(name: str, root: str, row: Query, monkey
     robot = robot_of(name, root)
     ask = getattr(robot, row.name)
     ask(**dict(zip(row.required, state(robot, row), strict=True)), wrenches=wrenches_of(robot, 1))  # makes the kernels
-    counted = Counted(robot, monkeypatch)
+    slow_calls = SlowCalls(monkeypatch)
     for seed in range(6):
-        given, wrenches = state(robot, row, seed), wrenches_of(robot, seed % 5, seed)
-        named = dict(zip(row.required, given, strict=True))
-        assert bits(row, ask(**named, wrenches=wrenches)) == general(robot, row, given, wrenches)
-    assert counted.general == 0
+        required, wrenches = state(robot, row, seed), wrenches_of(robot, seed % 5, seed)
+        named_inputs = dict(zip(row.required, required, strict=True))
+        assert bits(row, ask(**named_inputs, wrenches=wrenches)) == general(robot, row, required, wrenches)
+    assert slow_calls.conversions == 0
 
 
 @pytest.mark.parametrize("last", ["own", "world"])
-def test_axes_of_earlier_wrenches_are_those_of_the_state(panda: Robot, last: str, counted: Counted) -> None:
+def test_axes_of_earlier_wrenches_are_those_of_the_state(panda: Robot, last: str, slow_calls: SlowCalls) -> None:
     """The poses are computed if any wrench needs them, not only the last one; those of another state are not used."""
     link, other = panda.link_names[5], panda.link_names[8]
     wrenches = [Wrench(link, force=(1.0, 2.0, 3.0), frame="world"), Wrench(other, force=(3.0, 1.0, 2.0), frame=other)]
@@ -143,9 +149,9 @@ def test_axes_of_earlier_wrenches_are_those_of_the_state(panda: Robot, last: str
     for seed in range(3):
         inputs = state(panda, ID, seed)
         fast = bits(ID, panda.inverse_dynamics(*inputs, wrenches=wrenches))
-        assert counted.general == 0
+        assert slow_calls.conversions == 0
         assert fast == general(panda, ID, inputs, wrenches)
-        counted.general = 0
+        SlowCalls.conversions = 0
 
 
 @pytest.mark.parametrize(
@@ -164,32 +170,32 @@ def test_a_batch_equals_the_slow_path(name: str, states: int, row: Query, monkey
     robot, rng = robot_of(name), np.random.default_rng(states)
     ask = getattr(robot, row.name)
     ask(**dict(zip(row.required, state(robot, row), strict=True)), wrenches=wrenches_of(robot, 1))
-    given = tuple(
+    required = tuple(
         x if isinstance(x, str) else np.stack([x + 0.01 * k for k in range(states)]) for x in state(robot, row)
     )
-    constant, each = wrenches_of(robot, 3), rng.normal(size=(3, states, 3))
-    of_each = replace(wrenches_of(robot, 1, seed=7)[0], torque=each[0], force=each[1], point=each[2])
-    strided = replace(wrenches_of(robot, 1, seed=9)[0], force=np.asfortranarray(each[0])[::-1])
-    counted = Counted(robot, monkeypatch)
-    named = dict(zip(row.required, given, strict=True))
+    constant, vectors = wrenches_of(robot, 3), rng.normal(size=(3, states, 3))
+    of_each = replace(wrenches_of(robot, 1, seed=7)[0], torque=vectors[0], force=vectors[1], point=vectors[2])
+    strided = replace(wrenches_of(robot, 1, seed=9)[0], force=np.asfortranarray(vectors[0])[::-1])
+    slow_calls = SlowCalls(monkeypatch)
+    named_inputs = dict(zip(row.required, required, strict=True))
     for wrenches in ([], constant, of_each, [of_each, *constant, strided]):
-        assert bits(row, ask(**named, wrenches=wrenches)) == general(robot, row, given, wrenches)
-    assert counted.general == 0
+        assert bits(row, ask(**named_inputs, wrenches=wrenches)) == general(robot, row, required, wrenches)
+    assert slow_calls.conversions == 0
 
 
 def test_a_wrench_with_another_number_of_states_takes_the_slow_path(panda: Robot) -> None:
     """Its vectors determine the result's axis if the state has none; another number than the state's is refused."""
-    one = state(panda, ID)
+    required = state(panda, ID)
     push = Wrench("panda_hand", force=np.ones((4, 3)))
-    assert panda.inverse_dynamics(*one, wrenches=push).shape == (4, panda.nv)
-    five = tuple(np.repeat(x[None], 5, axis=0) for x in one)
+    assert panda.inverse_dynamics(*required, wrenches=push).shape == (4, panda.nv)
+    five_states = tuple(np.repeat(x[None], 5, axis=0) for x in required)
     with pytest.raises(InvalidArgumentError, match=r"wrenches\[0\]"):
-        panda.inverse_dynamics(*five, wrenches=push)
+        panda.inverse_dynamics(*five_states, wrenches=push)
     for empty in (np.empty((0, 3)), np.ones((1, 3)), np.ones((2, 5, 3))):
         if empty.shape[0] == 0:
-            assert panda.inverse_dynamics(*one, wrenches=Wrench("panda_hand", force=empty)).shape == (0, panda.nv)
+            assert panda.inverse_dynamics(*required, wrenches=Wrench("panda_hand", force=empty)).shape == (0, panda.nv)
             continue
-        answer = panda.inverse_dynamics(*five, wrenches=Wrench("panda_hand", force=empty))
+        answer = panda.inverse_dynamics(*five_states, wrenches=Wrench("panda_hand", force=empty))
         assert answer.shape == (*empty.shape[:-2], 5, panda.nv)
 
 
@@ -197,18 +203,18 @@ def test_a_wrench_with_another_number_of_states_takes_the_slow_path(panda: Robot
 def test_every_link_and_frame(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Including fixed links, whose wrenches are ignored."""
     robot = robot_of(name)
-    given = state(robot, ID, 3)
-    robot.inverse_dynamics(*given, wrenches=[])
-    counted = Counted(robot, monkeypatch)
+    required = state(robot, ID, 3)
+    robot.inverse_dynamics(*required, wrenches=[])
+    slow_calls = SlowCalls(monkeypatch)
     answers = set()
     for link in robot.link_names:
         for frame in ("world", link, robot.link_names[-1], robot.link_names[0]):
             push = Wrench(link, (0.3, -0.2, 0.7), (4.0, 5.0, -6.0), (0.1, 0.2, -0.3), frame)
-            answer = robot.inverse_dynamics(*given, wrenches=push)
-            assert answer.tobytes() == general(robot, ID, given, push), (link, frame)
+            answer = robot.inverse_dynamics(*required, wrenches=push)
+            assert answer.tobytes() == general(robot, ID, required, push), (link, frame)
             answers.add(answer.tobytes())
     assert len(answers) > 2
-    assert counted.general == 0
+    assert slow_calls.conversions == 0
 
 
 FORMS: dict[str, Callable[[tuple[float, ...]], Any]] = {
@@ -230,41 +236,41 @@ FORMS: dict[str, Callable[[tuple[float, ...]], Any]] = {
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("part", ["torque", "force", "point"])
-def test_every_form_of_vector(panda: Robot, counted: Counted, form: Any, part: str) -> None:
-    given = state(panda, ID)
+def test_every_form_of_vector(panda: Robot, slow_calls: SlowCalls, form: Any, part: str) -> None:
+    required = state(panda, ID)
     push = Wrench("panda_hand", (0.1, 0.2, 0.3), (1.0, 2.0, 3.0), (0.4, 0.5, 0.6))
     push = replace(push, **{part: form((0.25, -1.5, 0.125))})
     for wrenches in (push, [push], (push,), [push, push]):
-        assert panda.inverse_dynamics(*given, wrenches=wrenches).tobytes() == general(panda, ID, given, wrenches)
-    assert counted.general == 0
+        assert panda.inverse_dynamics(*required, wrenches=wrenches).tobytes() == general(panda, ID, required, wrenches)
+    assert slow_calls.conversions == 0
 
 
 def test_the_poses_count_for_the_gil(panda: Robot) -> None:
     """The GIL is released by the code of a call, to which the kernel of the links' poses belongs."""
     panda.inverse_dynamics(*state(panda, ID), wrenches=wrenches_of(panda, 1))
-    library = panda._library
-    work = [library.work(panda.signature(*of)) for of in ((ID, "", WITH_WRENCHES), (QUERIES["link_poses"], ""))]
-    call: Any = next(iter(panda.row_calls["inverse_dynamics"]._bound.values())).with_wrenches
+    library = panda.evaluator.library
+    work = [library.work(panda.signature(*kernel)) for kernel in ((ID, "", WITH_WRENCHES), (QUERIES["link_poses"], ""))]
+    call: Any = next(iter(panda.evaluator.row_calls["inverse_dynamics"]._bound.values())).direct_with_wrenches
     assert struct.unpack_from("=4q", call.__self__)[3] == direct._released_from(sum(work))
     assert direct._released_from(sum(work)) != direct._released_from(work[0])
 
 
-def test_lists_for_the_state(panda: Robot, counted: Counted) -> None:
-    given = state(panda, ID)
+def test_lists_for_the_state(panda: Robot, slow_calls: SlowCalls) -> None:
+    required = state(panda, ID)
     push = wrenches_of(panda, 1)
-    expected = general(panda, ID, given, push)
-    assert panda.inverse_dynamics(*(x.tolist() for x in given), wrenches=push).tobytes() == expected
-    strided = tuple(np.repeat(x, 3)[::3] for x in given)
+    expected = general(panda, ID, required, push)
+    assert panda.inverse_dynamics(*(x.tolist() for x in required), wrenches=push).tobytes() == expected
+    strided = tuple(np.repeat(x, 3)[::3] for x in required)
     assert panda.inverse_dynamics(*strided, wrenches=push).tobytes() == expected
-    assert counted.general == 0
+    assert slow_calls.conversions == 0
 
 
 @pytest.mark.parametrize("weak", [np.array([0.1, 0.2, -1.6]), (0.1, 0.2, -1.6)], ids=["array", "tuple"])
 def test_gravity_with_wrenches(panda: Robot, weak: Any) -> None:
-    given, push = state(panda, ID), wrenches_of(panda, 2)
-    expected = general(panda, ID, given, push, gravity=weak)
-    assert panda.inverse_dynamics(*given, wrenches=push, gravity=weak).tobytes() == expected
-    assert expected != general(panda, ID, given, push)
+    required, push = state(panda, ID), wrenches_of(panda, 2)
+    expected = general(panda, ID, required, push, gravity=weak)
+    assert panda.inverse_dynamics(*required, wrenches=push, gravity=weak).tobytes() == expected
+    assert expected != general(panda, ID, required, push)
 
 
 def test_a_link_that_is_called_world() -> None:
@@ -272,24 +278,24 @@ def test_a_link_that_is_called_world() -> None:
     urdf = (URDF / "double_pendulum.urdf").read_text().replace("lower_bar", "world")
     robot = Robot.from_urdf(urdf)
     assert "world" in robot.link_names
-    given = state(robot, ID)
+    required = state(robot, ID)
     for link in robot.link_names:
         push = Wrench(link, (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), (0.1, 0.2, 0.3), "world")
-        expected = general(robot, ID, given, push)
-        assert [robot.inverse_dynamics(*given, wrenches=push).tobytes() for _ in range(3)] == [expected] * 3
+        expected = general(robot, ID, required, push)
+        assert [robot.inverse_dynamics(*required, wrenches=push).tobytes() for _ in range(3)] == [expected] * 3
 
 
 def test_huge_inputs_equal_the_slow_path(panda: Robot) -> None:
     """Angles beyond the limit, and products that overflow, whose flags NumPy reports."""
     q, v, a = state(panda, ID)
-    far = q.copy()
-    far[0] = 1e14
+    q_beyond_limit = q.copy()
+    q_beyond_limit[0] = 1e14
     push = Wrench("panda_hand", force=(1.0, 2.0, 3.0))
-    assert np.isnan(panda.inverse_dynamics(far, v, a, wrenches=push)).any()
+    assert np.isnan(panda.inverse_dynamics(q_beyond_limit, v, a, wrenches=push)).any()
     huge = Wrench("panda_hand", force=(1e308, 1e308, 1e308), point=(1e308, 1.0, 1.0))
     with np.errstate(all="ignore"):
-        found = panda.inverse_dynamics(q, v, a, wrenches=huge)
-        assert found.tobytes() == general(panda, ID, (q, v, a), huge)
+        answer = panda.inverse_dynamics(q, v, a, wrenches=huge)
+        assert answer.tobytes() == general(panda, ID, (q, v, a), huge)
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
         panda.inverse_dynamics(q, v, a, wrenches=huge)
 
@@ -313,19 +319,19 @@ CONVERTED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("wrenches", CONVERTED.values(), ids=CONVERTED)
-def test_other_arrays_are_converted(panda: Robot, counted: Counted, wrenches: Any) -> None:
+def test_other_arrays_are_converted(panda: Robot, slow_calls: SlowCalls, wrenches: Any) -> None:
     lead = (1,) if isinstance(wrenches, list) else ()
-    given = tuple(x.reshape(*lead, -1) for x in state(panda, ID))
-    assert panda.inverse_dynamics(*given, wrenches=wrenches).tobytes() == general(panda, ID, given, wrenches)
-    assert counted.general == 0
+    required = tuple(x.reshape(*lead, -1) for x in state(panda, ID))
+    assert panda.inverse_dynamics(*required, wrenches=wrenches).tobytes() == general(panda, ID, required, wrenches)
+    assert slow_calls.conversions == 0
 
 
 @pytest.mark.parametrize("wrenches", NOT_TAKEN.values(), ids=NOT_TAKEN)
-def test_other_forms_take_the_slow_path(panda: Robot, counted: Counted, wrenches: Any) -> None:
-    given = state(panda, ID)
+def test_other_forms_take_the_slow_path(panda: Robot, slow_calls: SlowCalls, wrenches: Any) -> None:
+    required = state(panda, ID)
     for _ in range(2):
-        assert panda.inverse_dynamics(*given, wrenches=wrenches).tobytes() == general(panda, ID, given, wrenches)
-    assert counted.general == 2
+        assert panda.inverse_dynamics(*required, wrenches=wrenches).tobytes() == general(panda, ID, required, wrenches)
+    assert slow_calls.conversions == 2
 
 
 WRONG: dict[str, tuple[Any, str, str]] = {
@@ -340,22 +346,22 @@ WRONG: dict[str, tuple[Any, str, str]] = {
 
 @pytest.mark.parametrize(("wrenches", "path", "words"), WRONG.values(), ids=WRONG)
 def test_errors_are_raised_on_every_call(panda: Robot, wrenches: Any, path: str, words: str) -> None:
-    given = state(panda, ID)
+    required = state(panda, ID)
     for _ in range(2):
-        with pytest.raises(DynError, match=words) as caught:
-            panda.inverse_dynamics(*given, wrenches=wrenches)
-        assert caught.value.path == path
-        panda.inverse_dynamics(*given, wrenches=[])
+        with pytest.raises(DynError, match=words) as error:
+            panda.inverse_dynamics(*required, wrenches=wrenches)
+        assert error.value.path == path
+        panda.inverse_dynamics(*required, wrenches=[])
 
 
 def test_unknown_layouts_take_the_slow_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """On interpreters with another layout of objects."""
     monkeypatch.setattr(direct, "layout_is_known", lambda: False)
     robot = Robot.from_urdf(URDF / "double_pendulum.urdf")
-    given, push = state(robot, ID), wrenches_of(robot, 2)
-    expected = general(robot, ID, given, push)
+    required, push = state(robot, ID), wrenches_of(robot, 2)
+    expected = general(robot, ID, required, push)
     for _ in range(3):
-        assert robot.inverse_dynamics(*given, wrenches=push).tobytes() == expected
+        assert robot.inverse_dynamics(*required, wrenches=push).tobytes() == expected
 
 
 # Cost.
@@ -366,12 +372,12 @@ def test_unknown_layouts_take_the_slow_path(monkeypatch: pytest.MonkeyPatch) -> 
 def test_wrenches_add_no_calls(query: str, count: int) -> None:
     """For any number of wrenches, the same calls as without wrenches, one of which is the kernel's."""
     robot, row = robot_of("panda"), QUERIES[query]
-    ask, given = getattr(robot, query), state(robot, row)
-    named = dict(zip(row.required, given, strict=True))
+    ask, required = getattr(robot, query), state(robot, row)
+    named_inputs = dict(zip(row.required, required, strict=True))
     push = wrenches_of(robot, count)
     for _ in range(2):
-        ask(**named), ask(**named, wrenches=push)
-    assert calls_of(lambda: ask(**named, wrenches=push)) == calls_of(lambda: ask(**named))
+        ask(**named_inputs), ask(**named_inputs, wrenches=push)
+    assert calls_of(lambda: ask(**named_inputs, wrenches=push)) == calls_of(lambda: ask(**named_inputs))
 
 
 @pytest.fixture
@@ -385,7 +391,7 @@ def no_collector() -> Iterator[None]:
 @pytest.mark.usefixtures("no_collector")
 def test_references_and_memory_are_not_leaked(panda: Robot) -> None:
     """References and blocks of memory are the same before and after accepted and refused calls."""
-    given = state(panda, ID)
+    required = state(panda, ID)
     force, torque, bad = np.ones(3), [0.1, 0.2, 0.3], [1.0, 2.0, 3.0]
     cases = [
         [Wrench("panda_hand", torque, force), Wrench("panda_link3", torque, force, frame="panda_hand")],
@@ -394,23 +400,25 @@ def test_references_and_memory_are_not_leaked(panda: Robot) -> None:
     ]
     del bad[2]  # after the check of the wrench
     call = call_with_wrenches(panda)
-    held = (force, torque, bad, *given, panda._gravity, "panda_hand", Wrench)
+    objects = (force, torque, bad, *required, panda.gravity, "panda_hand", Wrench)
     for wrenches in cases:
-        others = (None, wrenches, True)
-        call(given, others)
-        references = [sys.getrefcount(thing) for thing in held]
+        options = (None, wrenches, True)
+        call(required, options)
+        references = [sys.getrefcount(instance) for instance in objects]
         blocks = sys.getallocatedblocks()
         for _ in range(1000):
-            call(given, others)
+            call(required, options)
         assert sys.getallocatedblocks() - blocks < 200  # other threads of the test run may allocate some
-        assert [sys.getrefcount(thing) for thing in held] == references
+        assert [sys.getrefcount(instance) for instance in objects] == references
 
 
 def call_with_wrenches(robot: Robot) -> Any:
     """Returns the call of inverse dynamics for one state with external wrenches."""
-    signature, poses = robot._signatures_of(ID, "", WITH_WRENCHES)
-    library = robot._library
-    conversion = library.wrench_conversion(poses, robot._link_index, places(robot.tree, robot.bodies, links=False))
+    signature, poses = robot.evaluator._signatures_of(ID, "", WITH_WRENCHES)
+    library = robot.evaluator.library
+    conversion = library.wrench_conversion(
+        poses, robot.evaluator.model.link_index, places(robot.tree, robot.bodies, links=False)
+    )
     assert conversion is not None
     arguments = Arguments({"gravity": robot.gravity, "wrenches": None, "passive": True})
     call = library.direct_call(signature, arguments, conversion)
@@ -421,29 +429,29 @@ def call_with_wrenches(robot: Robot) -> Any:
 def test_wrenches_are_held_without_the_gil(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another thread may drop the wrenches of a list meanwhile; the references are given back."""
     monkeypatch.setattr(direct, "HELD_BYTES", 1)
-    call, given = call_with_wrenches(panda), state(panda, ID)
-    listed = [Wrench("panda_hand", np.ones(3)), Wrench("panda_link3"), Wrench("panda_link0", np.ones(3))]
-    expected = general(panda, ID, given, listed)
-    references = [sys.getrefcount(wrench) for wrench in listed]
+    call, required = call_with_wrenches(panda), state(panda, ID)
+    wrenches = [Wrench("panda_hand", np.ones(3)), Wrench("panda_link3"), Wrench("panda_link0", np.ones(3))]
+    expected = general(panda, ID, required, wrenches)
+    references = [sys.getrefcount(wrench) for wrench in wrenches]
     for _ in range(100):
-        assert call(given, (None, listed, True)).tobytes() == expected
-    assert [sys.getrefcount(wrench) for wrench in listed] == references
+        assert call(required, (None, wrenches, True)).tobytes() == expected
+    assert [sys.getrefcount(wrench) for wrench in wrenches] == references
 
 
-def test_many_wrenches(panda: Robot, counted: Counted) -> None:
+def test_many_wrenches(panda: Robot, slow_calls: SlowCalls) -> None:
     """More than the table takes: the slow path."""
-    given = state(panda, ID)
+    required = state(panda, ID)
     for count in (MAX_WRENCHES, MAX_WRENCHES + 1):
-        listed = wrenches_of(panda, count)
-        assert panda.inverse_dynamics(*given, wrenches=listed).tobytes() == general(panda, ID, given, listed)
-    assert counted.general == 1
+        wrenches = wrenches_of(panda, count)
+        assert panda.inverse_dynamics(*required, wrenches=wrenches).tobytes() == general(panda, ID, required, wrenches)
+    assert slow_calls.conversions == 1
 
 
 def test_memory_on_the_heap(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for robots of many links, whose poses do not fit on the stack."""
     monkeypatch.setattr(loop, "MAX_STACK_BYTES", 0)
-    call, given, listed = call_with_wrenches(panda), state(panda, ID), wrenches_of(panda, 3)
-    assert call(given, (None, listed, True)).tobytes() == general(panda, ID, given, listed)
+    call, required, wrenches = call_with_wrenches(panda), state(panda, ID), wrenches_of(panda, 3)
+    assert call(required, (None, wrenches, True)).tobytes() == general(panda, ID, required, wrenches)
 
 
 @pytest.mark.parametrize(
@@ -453,8 +461,8 @@ def test_memory_on_the_heap(panda: Robot, monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_other_arguments_are_refused(panda: Robot, arguments: tuple[Any, ...]) -> None:
     call = call_with_wrenches(panda)
-    given = tuple(state(panda, ID) if x == "state" else x for x in arguments)
-    assert call(*given) is None
+    call_arguments = tuple(state(panda, ID) if x == "state" else x for x in arguments)
+    assert call(*call_arguments) is None
     assert call(state(panda, ID), (None, None, True)) is None  # no wrenches: answered by the kernel without wrenches
     assert call(state(panda, ID), (None, [], False)) is None
     assert call(state(panda, ID), (None, [], True)) is not None
@@ -462,8 +470,8 @@ def test_other_arguments_are_refused(panda: Robot, arguments: tuple[Any, ...]) -
 
 def test_wrenches_are_still_plain_data() -> None:
     push = Wrench("hand", force=(1.0, 2.0, 3.0))
-    again = pickle.loads(pickle.dumps(push))
-    assert (again.link, again.force, again.frame) == ("hand", (1.0, 2.0, 3.0), "world")
+    restored = pickle.loads(pickle.dumps(push))
+    assert (restored.link, restored.force, restored.frame) == ("hand", (1.0, 2.0, 3.0), "world")
     assert replace(push, frame="hand").force == push.force
     with pytest.raises(AttributeError):
         push.link = "other"  # type: ignore[misc]

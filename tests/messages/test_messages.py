@@ -68,12 +68,12 @@ def test_there_are_types_to_compare() -> None:
 @pytest.mark.parametrize("name", THEIRS)
 def test_definitions_are_ros_2s(name: str, store: Stores) -> None:
     """Every field's name, type and order, the constants, and RIHS01, the hash by which nodes of ROS 2 match types."""
-    theirs, ours = STORES[store], get_typestore(Stores.EMPTY)
-    ours.register(get_types_from_msg(schema(TYPES[name]), name))
-    assert ours.fielddefs[name][1] == theirs.fielddefs[name][1]
+    ros_store, own_store = STORES[store], get_typestore(Stores.EMPTY)
+    own_store.register(get_types_from_msg(schema(TYPES[name]), name))
+    assert own_store.fielddefs[name][1] == ros_store.fielddefs[name][1]
     if store is Stores.ROS2_JAZZY:  # Humble has the levels of `Log` as bytes
-        assert ours.fielddefs[name][0] == theirs.fielddefs[name][0]
-    assert ours.hash_rihs01(name) == theirs.hash_rihs01(name)
+        assert own_store.fielddefs[name][0] == ros_store.fielddefs[name][0]
+    assert own_store.hash_rihs01(name) == ros_store.hash_rihs01(name)
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
@@ -91,8 +91,8 @@ def test_definition_and_schema_as_texts() -> None:
     )
     assert "float64[9] orientation_covariance\n" in definition(Imu)
     for name in THEIRS:
-        theirs, _ = STORES[Stores.ROS2_JAZZY].generate_msgdef(name, ros_version=2)
-        assert schema(TYPES[name]) == theirs
+        ros_text, _ = STORES[Stores.ROS2_JAZZY].generate_msgdef(name, ros_version=2)
+        assert schema(TYPES[name]) == ros_text
 
 
 def test_our_own_types_are_ones_that_ros_can_have() -> None:
@@ -135,8 +135,8 @@ def test_what_is_not_named_is_zero_or_empty() -> None:
         joint_names=["a"], points=[JointTrajectoryPoint(positions=[1.0])]
     )
     assert decode(Wrench, b"\x80") == Wrench()
-    one, other = JointState(), JointState()
-    assert one.name is not other.name
+    first_message, second_message = JointState(), JointState()
+    assert first_message.name is not second_message.name
 
 
 pack = msgspec.msgpack.encode
@@ -160,17 +160,17 @@ FAULTS = [
 
 @pytest.mark.parametrize(("kind", "frame", "values"), FAULTS)
 def test_what_is_no_message_is_said(kind: type[Message], frame: bytes, values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError, match=naming(f"not a {ros_type(kind)}", *values)) as caught:
+    with pytest.raises(InvalidArgumentError, match=naming(f"not a {ros_type(kind)}", *values)) as error:
         decode(kind, frame)
-    assert "`" not in str(caught.value)
+    assert "`" not in str(error.value)
 
 
 def test_another_version_is_none_and_later_keys_are_ignored() -> None:
     command = JointCommand(1, 2, 3, "f00", 4, ("a",), [1.0])
-    later = msgspec.to_builtins(command) | {"gripper": 1.0}
-    assert decode(JointCommand, pack(later)) == command
+    later_message = msgspec.to_builtins(command) | {"gripper": 1.0}
+    assert decode(JointCommand, pack(later_message)) == command
     with pytest.raises(InvalidArgumentError, match="its version is 3, expected 2"):
-        decode(JointCommand, pack(later | {"v": 3}))
+        decode(JointCommand, pack(later_message | {"v": 3}))
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ class TestTimes:
 
     @given(st.floats(-(2.0**31), 2.0**31 - 1.0))
     def test_from_seconds_takes_the_nearest(self, seconds: float) -> None:
-        away = Fraction(Time.from_seconds(seconds).nanoseconds(), 10**9) - Fraction(seconds)
-        assert abs(away) <= Fraction(1, 2 * 10**9)
+        error_s = Fraction(Time.from_seconds(seconds).nanoseconds(), 10**9) - Fraction(seconds)
+        assert abs(error_s) <= Fraction(1, 2 * 10**9)
 
     @given(st.integers(-(2**52), 2**52))
     def test_seconds_keep_the_nanosecond(self, nanoseconds: int) -> None:
@@ -224,16 +224,16 @@ class TestOwn:
 
     def test_fields_that_ros_lacks_are_refused(self) -> None:
         class Odd(Message, frozen=True):
-            of: dict[str, int] = msgspec.field(default_factory=dict)
+            counts: dict[str, int] = msgspec.field(default_factory=dict)
 
         class Named(Message, frozen=True):
             tcpPose: float = 0.0
 
         class Ranged(Message, frozen=True):
-            some: Annotated[list[float], Meta(max_length=3)] = msgspec.field(default_factory=list)
+            numbers: Annotated[list[float], Meta(max_length=3)] = msgspec.field(default_factory=list)
 
         class Either(Message, frozen=True):
-            of: int | str = 0
+            number_or_text: int | str = 0
 
         for kind, cause in (
             (Odd, "ROS has no type for dict"),
@@ -269,16 +269,16 @@ class TestOwn:
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "most"),
+    ("name", "minimum", "maximum"),
     [
         ("Int8", -128, 127), ("UInt8", 0, 255), ("Byte", 0, 255), ("Int16", -32768, 32767), ("UInt16", 0, 65535),
         ("Int32", -2147483648, 2147483647), ("UInt32", 0, 4294967295),
         ("Int64", -9223372036854775808, 9223372036854775807),
     ],
 )  # fmt: skip
-def test_whole_numbers_have_the_range_of_their_type(name: str, least: int, most: int) -> None:
+def test_whole_numbers_have_the_range_of_their_type(name: str, minimum: int, maximum: int) -> None:
     kind = getattr(fields, name)
-    for value, fits in ((least, True), (most, True), (least - 1, False), (most + 1, False)):
+    for value, fits in ((minimum, True), (maximum, True), (minimum - 1, False), (maximum + 1, False)):
         if fits:
             assert msgspec.convert(value, kind) == value
         else:

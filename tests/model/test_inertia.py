@@ -20,8 +20,8 @@ def cloud(seed: int, particles: int = 12) -> tuple[np.ndarray, np.ndarray]:
 
 def of_particles(masses: np.ndarray, places: np.ndarray) -> BodyInertia:
     """By definition: sum of m, of m r, of m (r.r e - r r^T)."""
-    about = sum(m * (r @ r * np.eye(3) - np.outer(r, r)) for m, r in zip(masses, places, strict=True))
-    return BodyInertia(float(masses.sum()), masses @ places, np.asarray(about))
+    moments = sum(m * (r @ r * np.eye(3) - np.outer(r, r)) for m, r in zip(masses, places, strict=True))
+    return BodyInertia(float(masses.sum()), masses @ places, np.asarray(moments))
 
 
 def same(x: BodyInertia, y: BodyInertia) -> None:
@@ -58,9 +58,9 @@ def test_about_the_centre_of_mass(seed: int) -> None:
 
 
 def test_bodies_add_and_subtract() -> None:
-    (masses, places), (others, elsewhere) = cloud(1), cloud(2)
-    x, y = of_particles(masses, places), of_particles(others, elsewhere)
-    whole = of_particles(np.concatenate([masses, others]), np.concatenate([places, elsewhere]))
+    (masses, places), (other_masses, other_places) = cloud(1), cloud(2)
+    x, y = of_particles(masses, places), of_particles(other_masses, other_places)
+    whole = of_particles(np.concatenate([masses, other_masses]), np.concatenate([places, other_places]))
     same(x + y, whole)
     same(whole - y, x)
     same(combine([x, y]), whole)
@@ -91,9 +91,9 @@ def test_principal_moments_are_ascending_and_blind_to_the_axes() -> None:
 
 def test_bodies_without_mass_are_one_without_mass() -> None:
     first, second = (BodyInertia.from_com(0.0, np.array(com), np.eye(3)) for com in ([1.0, 0.0, 0.0], [0.0, 2.0, 0.0]))
-    both = first + second
-    assert (both.mass, both.com.tolist()) == (0.0, [0.0, 0.0, 0.0])
-    np.testing.assert_array_equal(both.about_com, 2.0 * np.eye(3))
+    sum_of_bodies = first + second
+    assert (sum_of_bodies.mass, sum_of_bodies.com.tolist()) == (0.0, [0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(sum_of_bodies.about_com, 2.0 * np.eye(3))
 
 
 def test_the_matrix_gives_the_kinetic_energy_of_the_particles() -> None:

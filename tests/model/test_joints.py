@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import dyn_service
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.configuration import Configuration
 from dyn_service.model.joints import JOINT_TYPES, NUMBERS, Joint, Planar
+from dyn_service.model.joints.rotations import matrix
 from tests.conftest import URDF
 from tests.phrases import naming
+from tests.random_robots import MANY_TYPES as TYPES
 from tests.trees import configuration
 
 TURNING = """<robot name="r"><link name="world"/>
@@ -25,16 +30,15 @@ TURNING = """<robot name="r"><link name="world"/>
 <limit lower="-9" upper="9" velocity="9" effort="9"/></joint></robot>"""
 """A joint whose turns change no pose, and one whose turns do."""
 
-TYPES = [kind for kind in JOINT_TYPES if kind not in ("fixed", "ball")]
 AXES = [(0.0, 0.0, 1.0), (0.0, 0.0, -1.0), (1.0, 0.0, 0.0), (0.48, -0.6, 0.64)]
 UNLIMITED = np.full(7, np.inf)
 
 
-def made(kind: str, axis: tuple[float, ...] = AXES[3]) -> Joint:
+def joint_of(kind: str, axis: tuple[float, ...] = AXES[3]) -> Joint:
     return JOINT_TYPES[kind](np.array(axis), 0.3)
 
 
-def drawn(joint: Joint, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def random_joint_state(joint: Joint, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     return joint.random(rng, -UNLIMITED[: joint.nq], UNLIMITED[: joint.nq]), rng.normal(size=joint.nv)
 
@@ -48,9 +52,9 @@ def spin(R: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("kind", TYPES)
 def test_the_pose_moves_as_the_subspace_says(kind: str, axis: tuple[float, ...]) -> None:
     """[omega; v] of the body in its axes, from the pose's derivative along q-dot = N(q) v, is G v."""
-    joint = made(kind, axis)
+    joint = joint_of(kind, axis)
     for seed in range(4):
-        q, v = drawn(joint, seed)
+        q, v = random_joint_state(joint, seed)
         rate, h = np.array(joint.rate(q, v, NUMBERS)), 1e-6
         (R, _), (R_after, p_after), (R_before, p_before) = (joint.pose(q + s * h * rate) for s in (0, 1, -1))
         omega, linear = spin(R.T @ (R_after - R_before) / (2 * h)), R.T @ (p_after - p_before) / (2 * h)
@@ -59,8 +63,75 @@ def test_the_pose_moves_as_the_subspace_says(kind: str, axis: tuple[float, ...])
 
 
 @pytest.mark.parametrize("kind", TYPES)
+def test_rate_is_velocity_where_the_class_says_so(kind: str) -> None:
+    joint = joint_of(kind)
+    q, v = random_joint_state(joint, 3)
+    assert (joint.nq == joint.nv and np.array_equal(joint.rate(q, v, NUMBERS), v)) == joint.rate_is_velocity
+    assert joint.single_dof == (joint.nq == joint.nv == 1)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_entry_is_that_of_the_joint_alone(kind: str) -> None:
+    """Behind a joint whose positions do not add up, for one state and for many: no entry is left out."""
+    single, chain = configuration(["j"], [kind]), configuration(["base", "j"], ["floating", kind])
+    rng = np.random.default_rng(9)
+    in_q, in_v = chain.q_slices[1], chain.v_slices[1]
+    q, q_end = (np.stack([chain.random(rng, *np.full((2, chain.nq), np.inf)) for _ in range(9)]) for _ in range(2))
+    v, p = rng.normal(size=(2, 9, chain.nv))
+    for name, x, y, of_x, of_y, of_result in (
+        ("integrate", q, v, in_q, in_v, in_q), ("rate", q, v, in_q, in_v, in_q),
+        ("difference", q, q_end, in_q, in_q, in_v),
+        ("momentum_on_parent", q, p, in_q, in_v, in_v), ("momentum_on_body", q, p, in_q, in_v, in_v),
+        ("turning", v, p, in_v, in_v, in_v), ("carried", v, p, in_v, in_v, in_v), ("bracket", v, p, in_v, in_v, in_v),
+        ("error", q, q_end, in_q, in_q, in_v),
+    ):  # fmt: skip
+        for rows in (slice(9), 0):
+            whole = getattr(chain, name)(x[rows], y[rows])[..., of_result]
+            np.testing.assert_array_equal(whole, getattr(single, name)(x[rows][..., of_x], y[rows][..., of_y]), name)
+    np.testing.assert_array_equal(chain.normalised(q)[..., in_q], single.normalised(q[..., in_q]))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_pose_and_back(kind: str) -> None:
+    """Of joints with several degrees of freedom, which messages describe by a pose."""
+    joint = joint_of(kind)
+    if joint.single_dof:
+        pytest.skip("described by its position")
+    for seed in range(4):
+        q, _ = random_joint_state(joint, seed)
+        rotation, p = joint.to_pose(q.tolist())
+        R, shift = joint.pose(q)
+        np.testing.assert_allclose(np.reshape(matrix(rotation), (3, 3)), R, atol=1e-15)
+        np.testing.assert_allclose(p, shift, atol=1e-15)
+        np.testing.assert_allclose(joint.of_pose(rotation, p), q, atol=1e-14)
+
+
+OWN_WORDS = {
+    "engine/fmu.py": {"continuous", "fixed"},  # FMI: variability and initial
+    "engine/closed_loops.py": {"fixed"},  # the option of `assemble`
+    "parsing/mjcf/joints.py": {"ball", "fixed"},  # the tendon <fixed>
+    "parsing/sdf/reader.py": {"revolute"},
+    "parsing/writing/mjcf.py": {"ball"},
+}
+"""Modules of formats whose own vocabulary has words that are names of joint types, and these words."""
+
+
+def test_no_other_module_knows_a_joint_type_by_name() -> None:
+    """Strings that are names in `JOINT_TYPES`, outside `model/joints`, except values of the option `root`."""
+    package = Path(dyn_service.__file__).parent
+    words: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        place, lines = path.relative_to(package).as_posix(), path.read_text().splitlines()
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            is_name = isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in JOINT_TYPES
+            if is_name and not place.startswith("model/joints/") and "root" not in lines[node.lineno - 1].lower():
+                words.setdefault(place, set()).add(node.value)
+    assert words == OWN_WORDS, "make what differs an attribute of the joint's class (model/joints/base.py)"
+
+
+@pytest.mark.parametrize("kind", TYPES)
 def test_at_neutral_the_body_stands_in_the_joint_frame(kind: str) -> None:
-    joint = made(kind)
+    joint = joint_of(kind)
     R, p = joint.pose(joint.neutral)
     assert (np.eye(3) == R).all()
     assert (p == 0.0).all()
@@ -70,25 +141,25 @@ def test_at_neutral_the_body_stands_in_the_joint_frame(kind: str) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_difference_undoes_integrate(kind: str, size: float) -> None:
     """At every size of turn, on both sides of where the series take over."""
-    joint = made(kind)
+    joint = joint_of(kind)
     for seed in range(4):
-        q, v = drawn(joint, seed)
+        q, v = random_joint_state(joint, seed)
         v = size * v / np.linalg.norm(v)
-        moved = joint.integrate(q, v, NUMBERS)
-        np.testing.assert_allclose(joint.difference(q, moved, NUMBERS), v, rtol=1e-12, atol=1e-15)
+        q_next = joint.integrate(q, v, NUMBERS)
+        np.testing.assert_allclose(joint.difference(q, q_next, NUMBERS), v, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_integrate_is_the_flow_of_its_rate(kind: str) -> None:
     """Constant v, in a thousand small steps or in one."""
-    joint = made(kind)
-    q, v = drawn(joint, 3)
+    joint = joint_of(kind)
+    q, v = random_joint_state(joint, 3)
     steps = 1000
-    moved = np.array(q)
+    q_next = np.array(q)
     for _ in range(steps):
-        half = moved + np.array(joint.rate(moved, v, NUMBERS)) / (2 * steps)
-        moved = moved + np.array(joint.rate(half, v, NUMBERS)) / steps
-    R, p = joint.pose(np.array(joint.normalised(moved, NUMBERS)))
+        half = q_next + np.array(joint.rate(q_next, v, NUMBERS)) / (2 * steps)
+        q_next = q_next + np.array(joint.rate(half, v, NUMBERS)) / steps
+    R, p = joint.pose(np.array(joint.normalised(q_next, NUMBERS)))
     R_one, p_one = joint.pose(np.array(joint.integrate(q, v, NUMBERS)))
     np.testing.assert_allclose(R, R_one, atol=1e-5)
     np.testing.assert_allclose(p, p_one, atol=1e-5)
@@ -97,53 +168,53 @@ def test_integrate_is_the_flow_of_its_rate(kind: str) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_momenta_in_the_joint_frame(kind: str) -> None:
     """They do the same work, come back as they were, and their rate is that of a body's and what it turns."""
-    joint = made(kind)
-    (q, v), p = drawn(joint, 5), np.random.default_rng(6).normal(size=joint.nv)
-    outside = np.array(joint.momentum_on_parent(q, p, NUMBERS))
-    np.testing.assert_allclose(joint.momentum_on_body(q, outside, NUMBERS), p, atol=1e-14)
+    joint = joint_of(kind)
+    (q, v), p = random_joint_state(joint, 5), np.random.default_rng(6).normal(size=joint.nv)
+    on_parent = np.array(joint.momentum_on_parent(q, p, NUMBERS))
+    np.testing.assert_allclose(joint.momentum_on_body(q, on_parent, NUMBERS), p, atol=1e-14)
     h, rate = 1e-6, np.array(joint.rate(q, v, NUMBERS))
-    moved = [np.array(joint.momentum_on_parent(q + s * h * rate, p, NUMBERS)) for s in (1, -1)]
-    turned = np.array(joint.momentum_on_parent(q, joint.turning(v, p), NUMBERS))
-    np.testing.assert_allclose((moved[0] - moved[1]) / (2 * h), turned, atol=1e-8)
+    on_parent_later = [np.array(joint.momentum_on_parent(q + s * h * rate, p, NUMBERS)) for s in (1, -1)]
+    rate_on_parent = np.array(joint.momentum_on_parent(q, joint.turning(v, p), NUMBERS))
+    np.testing.assert_allclose((on_parent_later[0] - on_parent_later[1]) / (2 * h), rate_on_parent, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_velocity_carried_along(kind: str) -> None:
     """w before a motion x is log(exp(-x) exp(w) exp(x)) after it; along x it changes by minus the bracket."""
-    at = configuration(["j"], [kind])
+    joints = configuration(["j"], [kind])
     rng = np.random.default_rng(11)
-    x, w = rng.normal(size=(2, at.nv))
+    x, w = rng.normal(size=(2, joints.nv))
     w /= 2.0
-    after = at.integrate(at.neutral, x)
-    expected = at.difference(after, at.integrate(at.integrate(at.neutral, w), x))
-    np.testing.assert_allclose(at.carried(x, w), expected, atol=1e-14)
+    q_after = joints.integrate(joints.neutral, x)
+    expected = joints.difference(q_after, joints.integrate(joints.integrate(joints.neutral, w), x))
+    np.testing.assert_allclose(joints.carried(x, w), expected, atol=1e-14)
     h = 1e-6
-    rate = (at.carried(h * x, w) - at.carried(-h * x, w)) / (2 * h)
-    np.testing.assert_allclose(rate, -at.bracket(x, w), atol=1e-9)
-    many = np.stack([w, 2 * w, -w])
-    assert np.array_equal(at.carried(np.stack([x, x, 0 * x]), many)[0], at.carried(x, w))
-    np.testing.assert_allclose(at.carried(np.stack([x, x, 0 * x]), many)[2], -w, atol=1e-15)
+    rate = (joints.carried(h * x, w) - joints.carried(-h * x, w)) / (2 * h)
+    np.testing.assert_allclose(rate, -joints.bracket(x, w), atol=1e-9)
+    velocities = np.stack([w, 2 * w, -w])
+    assert np.array_equal(joints.carried(np.stack([x, x, 0 * x]), velocities)[0], joints.carried(x, w))
+    np.testing.assert_allclose(joints.carried(np.stack([x, x, 0 * x]), velocities)[2], -w, atol=1e-15)
 
 
 def test_a_state_alone_has_the_bits_that_it_has_among_others() -> None:
     """Few are taken one by one, in Python's numbers: whatever broadcasts, and where a quaternion has no length."""
-    at = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
+    joints = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
     rng = np.random.default_rng(4)
-    q, to = (np.stack([at.random(rng, *np.full((2, at.nq), np.inf)) for _ in range(9)]) for _ in range(2))
+    q, q_end = (np.stack([joints.random(rng, *np.full((2, joints.nq), np.inf)) for _ in range(9)]) for _ in range(2))
     q[1, :] *= 1.7
-    v, p = rng.normal(size=(2, 9, at.nv)) * np.logspace(-200, 0.5, 9)[:, None]
+    v, p = rng.normal(size=(2, 9, joints.nv)) * np.logspace(-200, 0.5, 9)[:, None]
     for f, x, y in (
-        (at.integrate, q, v), (at.rate, q, v), (at.difference, q, to), (at.momentum_on_parent, q, p),
-        (at.momentum_on_body, q, p), (at.turning, v, p), (at.carried, v, p), (at.bracket, v, p),
+        (joints.integrate, q, v), (joints.rate, q, v), (joints.difference, q, q_end), (joints.momentum_on_parent, q, p),
+        (joints.momentum_on_body, q, p), (joints.turning, v, p), (joints.carried, v, p), (joints.bracket, v, p),
     ):  # fmt: skip
-        many = f(x, y)
+        batch = f(x, y)
         for k in range(9):
-            assert f(x[k], y[k]).tobytes() == f(x[k], y[k : k + 1])[0].tobytes() == many[k].tobytes()
-        assert f(x[3:5], y[4]).shape == f(x[4], y[3:5]).shape == (2, many.shape[-1])
-        assert f(x[3:5], y[4])[1].tobytes() == f(x[4], y[3:5])[1].tobytes() == many[4].tobytes()
-        assert f(x, y[4])[4].tobytes() == f(x[4], y)[4].tobytes() == many[4].tobytes()
-        assert f(x[:0], y[:0]).shape == (0, many.shape[-1])
-    assert all(at.normalised(q[k]).tobytes() == at.normalised(q)[k].tobytes() for k in range(9))
+            assert f(x[k], y[k]).tobytes() == f(x[k], y[k : k + 1])[0].tobytes() == batch[k].tobytes()
+        assert f(x[3:5], y[4]).shape == f(x[4], y[3:5]).shape == (2, batch.shape[-1])
+        assert f(x[3:5], y[4])[1].tobytes() == f(x[4], y[3:5])[1].tobytes() == batch[4].tobytes()
+        assert f(x, y[4])[4].tobytes() == f(x[4], y)[4].tobytes() == batch[4].tobytes()
+        assert f(x[:0], y[:0]).shape == (0, batch.shape[-1])
+    assert all(joints.normalised(q[k]).tobytes() == joints.normalised(q)[k].tobytes() for k in range(9))
     ball = configuration(["b"], ["spherical"])
     with np.errstate(invalid="ignore", divide="ignore"):
         assert np.isnan(ball.integrate(np.zeros(4), np.ones(3))).all()
@@ -153,89 +224,97 @@ FLAT = configuration(["hinge", "slide"], ["revolute", "prismatic"])
 MANY = configuration([f"j{k}" for k in range(3)], ["floating", "prismatic", "spherical"])
 
 
-def positions(at: Configuration, seed: int, count: int) -> np.ndarray:
-    rng, free = np.random.default_rng(seed), np.full(at.nq, np.inf)
-    return np.array([at.random(rng, -free, free) for _ in range(count)])
+def positions(joints: Configuration, seed: int, count: int) -> np.ndarray:
+    rng, free = np.random.default_rng(seed), np.full(joints.nq, np.inf)
+    return np.array([joints.random(rng, -free, free) for _ in range(count)])
 
 
-@pytest.mark.parametrize("at", [FLAT, MANY], ids=["flat", "many"])
-def test_a_duration_for_each_state(at: Configuration) -> None:
+@pytest.mark.parametrize("joints", [FLAT, MANY], ids=["flat", "many"])
+def test_a_duration_for_each_state(joints: Configuration) -> None:
     """(..., 1), also where there are as many states as entries of v."""
-    q, v = positions(at, 1, at.nv), np.random.default_rng(2).normal(size=(at.nv, at.nv))
-    dt = np.linspace(0.1, 0.9, at.nv)
-    found = at.integrate(q, v, dt[:, None])
-    for k in range(at.nv):
-        np.testing.assert_array_equal(found[k], at.integrate(q[k], v[k], dt[k]))
+    q, v = positions(joints, 1, joints.nv), np.random.default_rng(2).normal(size=(joints.nv, joints.nv))
+    dt = np.linspace(0.1, 0.9, joints.nv)
+    batch = joints.integrate(q, v, dt[:, None])
+    for k in range(joints.nv):
+        np.testing.assert_array_equal(batch[k], joints.integrate(q[k], v[k], dt[k]))
     np.testing.assert_array_equal(
-        at.integrate(q[0], v[0], dt[:, None])[3 % at.nv], at.integrate(q[0], v[0], dt[3 % at.nv])
+        joints.integrate(q[0], v[0], dt[:, None])[3 % joints.nv], joints.integrate(q[0], v[0], dt[3 % joints.nv])
     )
-    np.testing.assert_array_equal(at.integrate(q, v, [0.3]), at.integrate(q, v, 0.3))
-    np.testing.assert_array_equal(at.integrate(q, v), at.integrate(q, v, 1.0))
+    np.testing.assert_array_equal(joints.integrate(q, v, [0.3]), joints.integrate(q, v, 0.3))
+    np.testing.assert_array_equal(joints.integrate(q, v), joints.integrate(q, v, 1.0))
 
 
-@pytest.mark.parametrize("at", [FLAT, MANY], ids=["flat", "many"])
-def test_motions_of_another_shape_are_refused_by_name(at: Configuration) -> None:
-    q, v = at.neutral, np.ones(at.nv)
-    refused: list[tuple[Any, str]] = [
-        (lambda: at.integrate(q[1:], v), rf"q must be \(..., {at.nq}\) numbers, found shape \({at.nq - 1},\)"),
-        (lambda: at.integrate(q, np.ones(at.nv + 1)), rf"v must be \(..., {at.nv}\) numbers, found shape"),
-        (lambda: at.integrate(q, 1.0), rf"v must be \(..., {at.nv}\) numbers, found float 1.0"),
-        (lambda: at.integrate(q, "fast"), rf"v must be \(..., {at.nv}\) numbers, found str 'fast'"),
-        (lambda: at.integrate(q, v, v), rf"dt must be a number or \(..., 1\) numbers, found shape \({at.nv},\)"),
-        (lambda: at.integrate(q, v, "long"), r"dt must be a number or \(..., 1\) numbers, found str 'long'"),
+@pytest.mark.parametrize("joints", [FLAT, MANY], ids=["flat", "many"])
+def test_motions_of_another_shape_are_refused_by_name(joints: Configuration) -> None:
+    q, v = joints.neutral, np.ones(joints.nv)
+    refusals: list[tuple[Any, str]] = [
         (
-            lambda: at.integrate(np.tile(q, (2, 1)), np.tile(v, (3, 1))),
-            r"q \(2,\) and v \(3,\) do not broadcast",
+            lambda: joints.integrate(q[1:], v),
+            rf"q must be \(..., {joints.nq}\) numbers, found shape \({joints.nq - 1},\)",
         ),
-        (lambda: at.difference(q, q[:-1]), rf"to must be \(..., {at.nq}\) numbers, found shape \({at.nq - 1},\)"),
-        (lambda: at.difference(0.0, q), rf"q must be \(..., {at.nq}\) numbers, found float 0.0"),
-        (lambda: at.difference(np.tile(q, (2, 1)), np.tile(q, (3, 1))), r"q \(2,\) and to \(3,\) do not broadcast"),
+        (lambda: joints.integrate(q, np.ones(joints.nv + 1)), rf"v must be \(..., {joints.nv}\) numbers, found shape"),
+        (lambda: joints.integrate(q, 1.0), rf"v must be \(..., {joints.nv}\) numbers, found float 1.0"),
+        (lambda: joints.integrate(q, "fast"), rf"v must be \(..., {joints.nv}\) numbers, found str 'fast'"),
+        (
+            lambda: joints.integrate(q, v, v),
+            rf"dt must be a number or \(..., 1\) numbers, found shape \({joints.nv},\)",
+        ),
+        (lambda: joints.integrate(q, v, "long"), r"dt must be a number or \(..., 1\) numbers, found str 'long'"),
+        (lambda: joints.integrate(np.tile(q, (2, 1)), np.tile(v, (3, 1))), r"q \(2,\) and v \(3,\) do not broadcast"),
+        (
+            lambda: joints.difference(q, q[:-1]),
+            rf"to must be \(..., {joints.nq}\) numbers, found shape \({joints.nq - 1},\)",
+        ),
+        (lambda: joints.difference(0.0, q), rf"q must be \(..., {joints.nq}\) numbers, found float 0.0"),
+        (lambda: joints.difference(np.tile(q, (2, 1)), np.tile(q, (3, 1))), r"q \(2,\) and to \(3,\) do not broadcast"),
     ]
-    if at.nq != at.nv:
-        refused.append((lambda: at.integrate(q, q), rf"v must be \(..., {at.nv}\) numbers, found shape \({at.nq},\)"))
-    for ask, said in refused:
-        with pytest.raises(InvalidArgumentError, match=said):
-            ask()
+    if joints.nq != joints.nv:
+        refusals.append(
+            (lambda: joints.integrate(q, q), rf"v must be \(..., {joints.nv}\) numbers, found shape \({joints.nq},\)")
+        )
+    for call, pattern in refusals:
+        with pytest.raises(InvalidArgumentError, match=pattern):
+            call()
 
 
 def test_quaternions_of_a_batch_are_all_looked_at() -> None:
     q = positions(MANY, 3, 4)
     MANY.check_unit(q, "q", "inputs.q")
     q[2, MANY.nq - 1] += 3.0
-    with pytest.raises(InvalidArgumentError, match=naming("q", "'j2'", "quaternion")) as caught:
+    with pytest.raises(InvalidArgumentError, match=naming("q", "'j2'", "quaternion")) as excinfo:
         MANY.check_unit(q, "q", "inputs.q")
-    assert caught.value.path == "inputs.q"
+    assert excinfo.value.path == "inputs.q"
 
 
 def test_positions_are_brought_to_unit_length_where_they_are_not_there() -> None:
     q = positions(MANY, 4, 3)
     assert MANY.unit(q, "q0") is q
     for _ in range(3):  # what is there already stays, to the last bit
-        moved = MANY.integrate(q, np.ones(MANY.nv), 0.3)
-        assert MANY.unit(moved, "q0") is moved
-        q = moved
+        q_next = MANY.integrate(q, np.ones(MANY.nv), 0.3)
+        assert MANY.unit(q_next, "q0") is q_next
+        q = q_next
     longer = q.copy()
     longer[1, 3:7] *= 2.0
     longer[2, 8:] *= 1.0 + 1e-9
-    given = longer.copy()
-    found = MANY.unit(longer, "q0")
-    np.testing.assert_array_equal(longer, given)
-    np.testing.assert_allclose(found, q, rtol=0, atol=1e-15)
-    np.testing.assert_array_equal(found[0], q[0])
-    np.testing.assert_array_equal(MANY.unit(longer[1], "q0"), found[1])
+    copy = longer.copy()
+    q_unit = MANY.unit(longer, "q0")
+    np.testing.assert_array_equal(longer, copy)
+    np.testing.assert_allclose(q_unit, q, rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(q_unit[0], q[0])
+    np.testing.assert_array_equal(MANY.unit(longer[1], "q0"), q_unit[1])
     longer[0, 3:7] = 0.0
     with pytest.raises(InvalidArgumentError, match=naming("q0", "'j0'", "quaternion", "0")):
         MANY.unit(longer, "q0")
 
 
 def test_joints_on_the_wire() -> None:
-    at = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
-    wire = at.to_wire()
+    joints = configuration([f"j{k}" for k in range(len(TYPES))], TYPES)
+    wire = joints.to_wire()
     assert wire[0] == {"name": "j0", "type": "revolute", "axis": (0.0, 0.0, 1.0)}
     assert [joint["pitch"] for joint in wire if "pitch" in joint] == [0.0]
-    again = Configuration.from_wire(wire)
-    assert again.to_wire() == wire
-    assert again.velocity_names == at.velocity_names
+    from_wire = Configuration.from_wire(wire)
+    assert from_wire.to_wire() == wire
+    assert from_wire.velocity_names == joints.velocity_names
     press = Configuration.from_wire([{"name": "j", "type": "screw", "axis": [1, 0, 0], "pitch": 0.3}])
     assert press.joints[0].parameters == {"axis": (1.0, 0.0, 0.0), "pitch": 0.3}
     with pytest.raises(KeyError, match="worm"):
@@ -243,23 +322,23 @@ def test_joints_on_the_wire() -> None:
 
 
 def test_which_velocities_turn() -> None:
-    at = configuration(["a", "b", "c", "d", "e"], ["floating", "prismatic", "planar", "screw", "spherical"])
+    joints = configuration(["a", "b", "c", "d", "e"], ["floating", "prismatic", "planar", "screw", "spherical"])
     expected = [False] * 3 + [True] * 3 + [False] + [False, False, True] + [True] + [True] * 3
-    assert at.turns.tolist() == expected
+    assert joints.turns.tolist() == expected
 
 
 @pytest.mark.parametrize("kind", ["spherical", "floating"])
 def test_quaternions(kind: str) -> None:
-    joint = made(kind)
-    q, v = drawn(joint, 7)
+    joint = joint_of(kind)
+    q, v = random_joint_state(joint, 7)
     longer = q.copy()
     longer[joint.quaternion] *= 3.0
     np.testing.assert_allclose(joint.pose(longer)[0], joint.pose(q)[0], atol=1e-15)
     other = q.copy()
     other[joint.quaternion] *= -1.0
     np.testing.assert_allclose(joint.difference(q, other, NUMBERS), np.zeros(joint.nv), atol=1e-15)
-    moved = np.array(joint.integrate(longer, v, NUMBERS))
-    assert abs(np.linalg.norm(moved[joint.quaternion]) - 1.0) < 1e-15
+    q_next = np.array(joint.integrate(longer, v, NUMBERS))
+    assert abs(np.linalg.norm(q_next[joint.quaternion]) - 1.0) < 1e-15
 
 
 SCREW = """<robot name="press"><link name="frame"/>
@@ -285,21 +364,21 @@ def test_a_screw_is_read_as_drake_writes_it() -> None:
 
 
 def test_entries_have_names() -> None:
-    at = configuration(["a", "b", "c"], ["floating", "revolute", "planar"])
-    assert at.position_names[:8] == ("a.x", "a.y", "a.z", "a.qx", "a.qy", "a.qz", "a.qw", "b")
-    assert at.velocity_names == ("a.vx", "a.vy", "a.vz", "a.wx", "a.wy", "a.wz", "b", "c.vx", "c.vy", "c.omega")
-    assert (at.nq, at.nv, at.flat) == (11, 10, False)
-    assert at.velocity_joints[5:8] == ("a", "b", "c")
-    assert at.angles.tolist() == [False] * 7 + [True] + [False, False, True]
-    assert at.shifts.tolist() == [True] * 3 + [False] * 5 + [True, True, False]
+    joints = configuration(["a", "b", "c"], ["floating", "revolute", "planar"])
+    assert joints.position_names[:8] == ("a.x", "a.y", "a.z", "a.qx", "a.qy", "a.qz", "a.qw", "b")
+    assert joints.velocity_names == ("a.vx", "a.vy", "a.vz", "a.wx", "a.wy", "a.wz", "b", "c.vx", "c.vy", "c.omega")
+    assert (joints.nq, joints.nv, joints.flat) == (11, 10, False)
+    assert joints.velocity_joints[5:8] == ("a", "b", "c")
+    assert joints.angles.tolist() == [False] * 7 + [True] + [False, False, True]
+    assert joints.shifts.tolist() == [True] * 3 + [False] * 5 + [True, True, False]
 
 
 def test_a_length_that_is_not_one_is_refused() -> None:
-    at = configuration(["root_joint"], ["floating"])
-    at.check_unit(at.neutral, "q", "inputs.q")
-    at.check_unit(at.neutral * (1 + 5e-7), "q", "inputs.q")
+    joints = configuration(["root_joint"], ["floating"])
+    joints.check_unit(joints.neutral, "q", "inputs.q")
+    joints.check_unit(joints.neutral * (1 + 5e-7), "q", "inputs.q")
     with pytest.raises(InvalidArgumentError, match=naming("q", "'root_joint'", "quaternion", "2", "1")):
-        at.check_unit(2 * at.neutral, "q", "inputs.q")
+        joints.check_unit(2 * joints.neutral, "q", "inputs.q")
 
 
 def test_roots() -> None:
@@ -310,10 +389,10 @@ def test_roots() -> None:
     assert floating.fingerprint != planar.fingerprint != Robot.from_urdf(path).fingerprint
     with pytest.raises(InvalidArgumentError, match=naming("root", "fixed, planar, floating", "'free'")):
         Robot.from_urdf(path, root="free")  # type: ignore[arg-type]
-    taken = path.read_text().replace("elbow_joint", "root_joint")
+    text = path.read_text().replace("elbow_joint", "root_joint")
     with pytest.raises(UrdfError, match="a floating root"):
-        Robot.from_urdf(taken, root="floating")
-    assert "root_joint" in Robot.from_urdf(taken).joint_names
+        Robot.from_urdf(text, root="floating")
+    assert "root_joint" in Robot.from_urdf(text).joint_names
 
 
 def test_a_root_that_moves_is_told_and_doubts_of_a_fixed_one_are_not() -> None:
@@ -342,41 +421,44 @@ def test_limits_are_of_joints_with_one_way_to_move() -> None:
 
 
 def test_finite_is_told_joint_by_joint() -> None:
-    at = configuration(["a", "b", "c"], ["floating", "revolute", "planar"])
-    q, v = at.neutral, np.ones(at.nv)
-    assert at.finite(q, v).tolist() == [True] * 10
-    for entry, of in ((5, slice(0, 6)), (7, slice(6, 7)), (9, slice(7, 10))):
+    joints = configuration(["a", "b", "c"], ["floating", "revolute", "planar"])
+    q, v = joints.neutral, np.ones(joints.nv)
+    assert joints.finite(q, v).tolist() == [True] * 10
+    for entry, part in ((5, slice(0, 6)), (7, slice(6, 7)), (9, slice(7, 10))):
         wild = q.copy()
         wild[entry] = np.nan
         expected = np.ones(10, dtype=bool)
-        expected[of] = False
-        assert at.finite(wild, v).tolist() == expected.tolist()
-        assert at.finite(np.stack([q, wild]), v[None] * np.ones((2, 1))).tolist() == [[True] * 10, expected.tolist()]
+        expected[part] = False
+        assert joints.finite(wild, v).tolist() == expected.tolist()
+        assert joints.finite(np.stack([q, wild]), v[None] * np.ones((2, 1))).tolist() == [
+            [True] * 10,
+            expected.tolist(),
+        ]
     wild_v = v.copy()
     wild_v[8] = np.inf
-    assert at.finite(q, wild_v).tolist() == [True] * 7 + [False] * 3
+    assert joints.finite(q, wild_v).tolist() == [True] * 7 + [False] * 3
 
 
 def test_random_positions_stand_within_limits_that_are_ranges() -> None:
-    at = configuration(["a", "b"], ["revolute", "prismatic"])
+    joints = configuration(["a", "b"], ["revolute", "prismatic"])
     rng = np.random.default_rng(0)
     lower, upper = np.array([0.5, 0.1]), np.array([0.6, 0.2])
-    drawn = np.array([at.random(rng, lower, upper) for _ in range(50)])
-    assert (drawn >= lower).all()
-    assert (drawn <= upper).all()
-    assert np.ptp(drawn, axis=0) == pytest.approx([0.1, 0.1], rel=0.2)
-    half = np.array([at.random(rng, np.array([0.5, -np.inf]), np.array([np.inf, 0.1])) for _ in range(50)])
+    samples = np.array([joints.random(rng, lower, upper) for _ in range(50)])
+    assert (samples >= lower).all()
+    assert (samples <= upper).all()
+    assert np.ptp(samples, axis=0) == pytest.approx([0.1, 0.1], rel=0.2)
+    half = np.array([joints.random(rng, np.array([0.5, -np.inf]), np.array([np.inf, 0.1])) for _ in range(50)])
     assert (half >= [0.5, 0.1 - 2.0]).all()
     assert (half <= [0.5 + 2 * np.pi, 0.1]).all()
     assert np.ptp(half, axis=0) == pytest.approx([2 * np.pi, 2.0], rel=0.2)
-    written = np.array([at.random(rng, np.full(2, -1e16), np.full(2, 1e16)) for _ in range(50)])
-    assert np.abs(written).max(axis=0) == pytest.approx([np.pi, 1.0], rel=0.2)
+    samples_of_placeholders = np.array([joints.random(rng, np.full(2, -1e16), np.full(2, 1e16)) for _ in range(50)])
+    assert np.abs(samples_of_placeholders).max(axis=0) == pytest.approx([np.pi, 1.0], rel=0.2)
 
 
 @pytest.mark.parametrize("kind", ["fixed", *TYPES])
 def test_a_joint_is_mapped_with_every_unit_vector_that_it_is_made_of(kind: str) -> None:
     """Numbers of another arithmetic become doubles so: what is left out would stay behind in that arithmetic."""
-    joint = made(kind)
+    joint = joint_of(kind)
     if joint.accepts_rotation:
         joint = joint.along_z(np.array([0.6, 0.8]))
     mapped = joint.mapped(lambda unit: 2.0 * unit)
@@ -388,7 +470,7 @@ def test_a_joint_is_mapped_with_every_unit_vector_that_it_is_made_of(kind: str) 
 @pytest.mark.parametrize("kind", TYPES)
 def test_random_positions_lie_on_all_sides(kind: str) -> None:
     """Without limits: places within a metre, angles within a turn, quaternions of unit length."""
-    joint = made(kind)
+    joint = joint_of(kind)
     rng = np.random.default_rng(0)
     places = np.array([joint.random(rng, -UNLIMITED[: joint.nq], UNLIMITED[: joint.nq]) for _ in range(300)])
     unit = joint.quaternion
@@ -407,11 +489,11 @@ TILTS = [1.0, 0.1, 1e-2, 1e-3, 1e-5, 1e-7, 2e-8, 1.1e-8, 1e-8, 1e-12, 1e-170, 0.
 
 
 @pytest.mark.parametrize("tilt", TILTS)
-@pytest.mark.parametrize("around", [0.0, 1.0, 3.0])
-def test_the_axes_of_a_plane_are_orthonormal(tilt: float, around: float) -> None:
+@pytest.mark.parametrize("azimuth", [0.0, 1.0, 3.0])
+def test_the_axes_of_a_plane_are_orthonormal(tilt: float, azimuth: float) -> None:
     """To some roundings, however near the axis is to -z: there 1 + z has no digits left."""
-    axis = np.array([np.sin(tilt) * np.cos(around), np.sin(tilt) * np.sin(around), -np.cos(tilt)])
-    axes = np.column_stack([*Planar(axis)._plane, axis])
+    axis = np.array([np.sin(tilt) * np.cos(azimuth), np.sin(tilt) * np.sin(azimuth), -np.cos(tilt)])
+    axes = np.column_stack([*Planar(axis).subspace[3:, :2].T, axis])
     np.testing.assert_allclose(axes.T @ axes, np.eye(3), atol=2e-15)
     assert np.linalg.det(axes) > 0.0
 
@@ -432,21 +514,21 @@ def test_the_error_of_a_continuous_joint_is_the_shorter_way_round() -> None:
     rng = np.random.default_rng(0)
     q, q_ref, v, v_ref, a_ref = rng.uniform(-20.0, 20.0, (5, 40, 2))
     q[0], q_ref[0] = (3.1, 3.1), (-3.1, -3.1)
-    apart = q_ref - q
-    expected = np.stack([np.angle(np.exp(1j * apart[:, 0])), apart[:, 1]], axis=-1)
+    difference = q_ref - q
+    expected = np.stack([np.angle(np.exp(1j * difference[:, 0])), difference[:, 1]], axis=-1)
     np.testing.assert_allclose(expected[0], [2 * np.pi - 6.2, -6.2], rtol=1e-12, atol=0)
-    at = robot.configuration
+    joints = robot.configuration
     # Angles of 40 rad have roundings of 7e-15.
-    np.testing.assert_allclose(at.error(q, q_ref), expected, rtol=0, atol=2e-14)
-    np.testing.assert_array_equal(at.difference(q, q_ref), apart)
+    np.testing.assert_allclose(joints.error(q, q_ref), expected, rtol=0, atol=2e-14)
+    np.testing.assert_array_equal(joints.difference(q, q_ref), difference)
     kp, kd = np.array([50.0, 30.0]), np.array([7.0, 5.0])
     tau = robot.inverse_dynamics(q, v, a_ref + kd * (v_ref - v) + kp * expected)
-    found = robot.computed_torque(q, v, q_ref, v_ref, a_ref, kp=kp, kd=kd)
+    torque = robot.computed_torque(q, v, q_ref, v_ref, a_ref, kp=kp, kd=kd)
     np.testing.assert_allclose(
-        found, tau, rtol=0, atol=1e-9
+        torque, tau, rtol=0, atol=1e-9
     )  # 50 times those roundings, times 3 kg m^2, and of torques
-    one = robot.computed_torque(q[0], v[0], q_ref[0], v_ref[0], a_ref[0], kp=kp, kd=kd)
-    np.testing.assert_allclose(one, tau[0], rtol=0, atol=1e-9)
+    single_torque = robot.computed_torque(q[0], v[0], q_ref[0], v_ref[0], a_ref[0], kp=kp, kd=kd)
+    np.testing.assert_allclose(single_torque, tau[0], rtol=0, atol=1e-9)
 
 
 def test_a_loop_turns_a_continuous_joint_the_shorter_way() -> None:

@@ -80,14 +80,14 @@ def test_welding_keeps_every_link_its_place_and_its_inertia(seed: int) -> None:
         R_WB, p_WB = (np.eye(3), np.zeros(3)) if body < 0 else moving[body]
         np.testing.assert_allclose(R_WB @ welded.rotation[i], R_WL, atol=1e-13)
         np.testing.assert_allclose(p_WB + R_WB @ welded.origin[i], p_WL, atol=1e-13)
-    still = [full.inertia[i].transformed(*at_zero[i]) for i, body in enumerate(welded.body) if body < 0]
-    after = combine(
-        [*still, *(body.transformed(*pose) for body, pose in zip(welded.tree.inertia, moving, strict=True))]
+    fixed_inertias = [full.inertia[i].transformed(*at_zero[i]) for i, body in enumerate(welded.body) if body < 0]
+    welded_inertia = combine(
+        [*fixed_inertias, *(body.transformed(*pose) for body, pose in zip(welded.tree.inertia, moving, strict=True))]
     )
-    before = composite.total_inertia(full)
-    assert after.mass == pytest.approx(before.mass, rel=1e-14)
-    np.testing.assert_allclose(after.com, before.com, atol=1e-13)
-    np.testing.assert_allclose(after.about_com, before.about_com, rtol=1e-11, atol=1e-11)
+    full_inertia = composite.total_inertia(full)
+    assert welded_inertia.mass == pytest.approx(full_inertia.mass, rel=1e-14)
+    np.testing.assert_allclose(welded_inertia.com, full_inertia.com, atol=1e-13)
+    np.testing.assert_allclose(welded_inertia.about_com, full_inertia.about_com, rtol=1e-11, atol=1e-11)
 
 
 def test_welding_is_noted_link_by_link() -> None:
@@ -118,7 +118,7 @@ def one_link(mass: float, com: float, ixx: float) -> str:
 
 
 @pytest.mark.parametrize(
-    ("mass", "com", "ixx", "found"),
+    ("mass", "com", "ixx", "refusal"),
     [
         (1.0, 1e49, 0.0, None),
         (1.0, 1e51, 0.0, "inertia about the link's origin is 1e+102 kg m^2"),
@@ -130,25 +130,41 @@ def one_link(mass: float, com: float, ixx: float) -> str:
         (1e150, 1e-60, 0.0, None),
     ],
 )
-def test_inertia_beyond_the_range_of_doubles_is_refused(mass: float, com: float, ixx: float, found: str | None) -> None:
+def test_inertia_beyond_the_range_of_doubles_is_refused(
+    mass: float, com: float, ixx: float, refusal: str | None
+) -> None:
     text = one_link(mass, com, ixx)
-    if found is None:
+    if refusal is None:
         assert tree_of(read_text(text)).inertia[0].mass == mass
         return
-    with pytest.raises(UrdfError) as caught:
+    with pytest.raises(UrdfError) as excinfo:
         tree_of(read_text(text))
-    assert caught.value.message == f"the {found}, expected less than 1e+100"
-    assert caught.value.element == "link 'a' inertial"
+    assert excinfo.value.message == f"the {refusal}, expected less than 1e+100"
+    assert excinfo.value.element == "link 'a' inertial"
 
 
 def test_snapped_entries() -> None:
     """Numbers within rounding of 0 and 1 become exact; all others, and larger integers, are unchanged."""
-    near, far = 0.9 * SNAP, 1.1 * SNAP
-    exact = snapped(np.array([near, -near, 1.0 + near, 1.0 - near, -1.0 + near, -1.0 - near, -0.0]))
+    within_snap, beyond_snap = 0.9 * SNAP, 1.1 * SNAP
+    exact = snapped(
+        np.array(
+            [
+                within_snap,
+                -within_snap,
+                1.0 + within_snap,
+                1.0 - within_snap,
+                -1.0 + within_snap,
+                -1.0 - within_snap,
+                -0.0,
+            ]
+        )
+    )
     assert exact.tolist() == [0.0, 0.0, 1.0, 1.0, -1.0, -1.0, 0.0]
     assert not np.signbit(exact[[0, 1, 6]]).any()
-    kept = np.array([far, -far, 1.0 + far, 1.0 - far, 0.5, 2.0 + 4e-16, -3.0 - 4e-16, 1e300])
-    np.testing.assert_array_equal(snapped(kept), kept)
+    unchanged = np.array(
+        [beyond_snap, -beyond_snap, 1.0 + beyond_snap, 1.0 - beyond_snap, 0.5, 2.0 + 4e-16, -3.0 - 4e-16, 1e300]
+    )
+    np.testing.assert_array_equal(snapped(unchanged), unchanged)
 
 
 def test_the_root_stands_in_the_world() -> None:
@@ -189,15 +205,12 @@ def test_fingerprint_follows_the_robot_not_the_file() -> None:
     assert len(fingerprint) == 32
     for same in (random_urdf(3, shuffle=1), text.replace("/>", " />"), "<!-- a comment -->" + text):
         assert tree_of(read_text(same)).fingerprint == fingerprint
-    changes = [
-        ('name="link_1"', 'name="link_x"'),
-        ('link="link_1"', 'link="link_x"'),
-    ]
-    renamed = text
+    changes = [('name="link_1"', 'name="link_x"'), ('link="link_1"', 'link="link_x"')]
+    with_new_names = text
     for old, new in changes:
-        renamed = renamed.replace(old, new)
+        with_new_names = with_new_names.replace(old, new)
     for other in (
-        renamed,
+        with_new_names,
         text.replace('effort="100"', 'effort="101"', 1),
         text.replace('mass value="', 'mass value="1', 1),
     ):
@@ -222,8 +235,12 @@ def changed_by_a_little(value: object) -> Iterator[object]:
             yield other
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         if isinstance(value, Joint):
-            made = (of(getattr(value, "axis", UPRIGHT), 0.1) for kind, of in JOINT_TYPES.items() if kind != "ball")
-            yield from (other for other in made if other.nv == value.nv and other.type != value.type)
+            joints = (
+                joint_class(getattr(value, "axis", UPRIGHT), 0.1)
+                for kind, joint_class in JOINT_TYPES.items()
+                if kind != "ball"
+            )
+            yield from (other for other in joints if other.nv == value.nv and other.type != value.type)
         for field in dataclasses.fields(value):
             for other in changed_by_a_little(getattr(value, field.name)):
                 yield dataclasses.replace(value, **{field.name: other})
@@ -249,10 +266,10 @@ def changed_by_a_little(value: object) -> Iterator[object]:
 def test_fingerprint_changes_with_every_number_and_name() -> None:
     """Every field of the tree, those it may get one day too: answers must not come from another robot's kernels."""
     joint = f'<joint name="{{}}" type="{{}}"><parent link="link_0"/><child link="{{}}"/>{AXIS}</joint>'
-    more = [f'<link name="{kind}"/>{joint.format(kind, kind, kind)}' for kind in ("planar", "spherical", "floating")]
-    thread = '<axis xyz="0 3 4"/><drake:screw_thread_pitch value="0.01"/>'
-    more.append(f'<link name="screw"/>{joint.format("screw", "screw", "screw").replace(AXIS, thread)}')
-    tree = tree_of(read_text(random_urdf(3).replace("</robot>", "".join(more) + "</robot>")))
+    thread = f'{AXIS}<drake:screw_thread_pitch value="0.01"/>'
+    elements = [f'<link name="{kind}"/>{joint.format(kind, kind, kind)}' for kind in MANY_TYPES]
+    elements = [text.replace(AXIS, thread) for text in elements]
+    tree = tree_of(read_text(random_urdf(3).replace("</robot>", "".join(elements) + "</robot>")))
     mimic = (Mimic("joint_1", 2.0, 0.1), *[None] * (len(tree.movable) - 1))
     passive = Passive(*(np.arange(tree.nv) / 4 + k for k in range(1, 7)))
     tree = dataclasses.replace(tree, passive=passive, mimic=mimic, free=np.linspace(0.1, 1.0, tree.nv))
@@ -261,9 +278,9 @@ def test_fingerprint_changes_with_every_number_and_name() -> None:
     seen = {tree.fingerprint: "as it is"}
     for field in dataclasses.fields(Tree):
         value = getattr(tree, field.name)
-        others = list(changed_by_a_little(value))
-        assert others, field.name
-        for number, other in enumerate(others):
+        changed_values = list(changed_by_a_little(value))
+        assert changed_values, field.name
+        for number, other in enumerate(changed_values):
             fingerprint = dataclasses.replace(tree, **{field.name: other}).fingerprint
             assert fingerprint not in seen, (
                 f"{field.name}, change {number}: the fingerprint is that of {seen[fingerprint]}"
@@ -277,26 +294,28 @@ def test_fingerprint_knows_no_negative_zero() -> None:
     negative = tuple(-origin for origin in zero)
     assert np.signbit(negative[0]).all()
     assert dataclasses.replace(tree, origin=negative).fingerprint == dataclasses.replace(tree, origin=zero).fingerprint
-    own = [np.ones(tree.nv)] * 5
+    numbers = [np.ones(tree.nv)] * 5
     springs = [
-        dataclasses.replace(tree, passive=Passive(*own, rest)) for rest in (np.zeros(tree.nv), -np.zeros(tree.nv))
+        dataclasses.replace(tree, passive=Passive(*numbers, rest)) for rest in (np.zeros(tree.nv), -np.zeros(tree.nv))
     ]
     assert springs[0].fingerprint == springs[1].fingerprint != tree.fingerprint
-    none, other = Passive.none(tree.nv), -np.zeros(tree.nv)
+    no_forces, other = Passive.none(tree.nv), -np.zeros(tree.nv)
     assert np.signbit(other).all()
     for name in ("damping", "friction", "armature", "stiffness", "rest"):
-        signed = dataclasses.replace(none, **{name: other})
-        assert list(signed.identity) == list(none.identity), name
-        acting = dataclasses.replace(none, damping=np.ones(tree.nv), **({} if name == "damping" else {name: other}))
-        assert list(acting.identity) != list(none.identity)
+        signed = dataclasses.replace(no_forces, **{name: other})
+        assert list(signed.identity) == list(no_forces.identity), name
+        damped = dataclasses.replace(
+            no_forces, damping=np.ones(tree.nv), **({} if name == "damping" else {name: other})
+        )
+        assert list(damped.identity) != list(no_forces.identity)
 
 
 def test_some_joints_do_nothing_and_the_others_stay() -> None:
     numbers = Passive(*(np.arange(4) + k for k in range(1, 7)))
-    still = numbers.without([1, 3])
+    reduced = numbers.without([1, 3])
     for part in ("damping", "friction", "armature", "stiffness"):
-        assert getattr(still, part).tolist() == [getattr(numbers, part)[0], 0, getattr(numbers, part)[2], 0]
-    assert (still.width > 0).all()
+        assert getattr(reduced, part).tolist() == [getattr(numbers, part)[0], 0, getattr(numbers, part)[2], 0]
+    assert (reduced.width > 0).all()
 
 
 @pytest.mark.parametrize("kind", ["revolute", "prismatic", "continuous"])
@@ -309,9 +328,9 @@ def test_limits_are_those_of_the_file_and_a_continuous_joint_has_no_range(kind: 
         '<joint name="k" type="revolute"><parent link="b"/><child link="c"/></joint></robot>'
     )
     revolute = read_text(robot.replace(kind, "revolute"))  # its range stays if only the type is changed afterwards
-    changed = dataclasses.replace(revolute.joints[0], type=kind), *revolute.joints[1:]
+    joints = dataclasses.replace(revolute.joints[0], type=kind), *revolute.joints[1:]
     low, high = (-np.inf, np.inf) if kind == "continuous" else (-1.0, 2.0)
-    for description in (read_text(robot), dataclasses.replace(revolute, joints=changed)):
+    for description in (read_text(robot), dataclasses.replace(revolute, joints=joints)):
         limits_read = tree_of(description).limits
         assert limits_read.lower.tolist() == [low, -np.inf]
         assert limits_read.upper.tolist() == [high, np.inf]
@@ -325,9 +344,9 @@ def test_a_joint_with_several_ways_to_move_has_no_limits(kind: str, nq: int, nv:
         '<robot name="r"><link name="a"/><link name="b"/><joint name="j" type="{}"><parent link="a"/><child link="b"/>'
         '<limit lower="-1" upper="2" velocity="3" effort="4"/></joint></robot>'
     )
-    found = tree_of(read_text(robot.format(kind))).limits
-    assert (found.lower.tolist(), found.upper.tolist()) == ([-np.inf] * nq, [np.inf] * nq)
-    assert (found.velocity.tolist(), found.effort.tolist()) == ([np.inf] * nv, [np.inf] * nv)
+    limits = tree_of(read_text(robot.format(kind))).limits
+    assert (limits.lower.tolist(), limits.upper.tolist()) == ([-np.inf] * nq, [np.inf] * nq)
+    assert (limits.velocity.tolist(), limits.effort.tolist()) == ([np.inf] * nv, [np.inf] * nv)
 
 
 def test_arrays_are_read_only() -> None:
@@ -352,11 +371,11 @@ def test_damping_and_friction_stand_with_the_entries_of_v() -> None:
     tree = tree_of(read_text(f'<robot name="r">{links}{joints}</robot>'))
     by_joint = {"x": (4.0, 0.125), "y": (0.25, 0.75), "z": (0.5, 3.0)}
     expected = [by_joint[name] for name in tree.configuration.velocity_joints]
-    own = tree.passive
-    assert list(zip(own.damping.tolist(), own.friction.tolist(), strict=True)) == expected
-    assert own.width.tolist() == [PRISMATIC_WIDTH, REVOLUTE_WIDTH, PRISMATIC_WIDTH, PRISMATIC_WIDTH, REVOLUTE_WIDTH]
-    assert {array.dtype for array in own.arrays} == {np.dtype(np.float64)}
-    assert own.acts == {"damping", "friction"}
+    passive = tree.passive
+    assert list(zip(passive.damping.tolist(), passive.friction.tolist(), strict=True)) == expected
+    assert passive.width.tolist() == [PRISMATIC_WIDTH, REVOLUTE_WIDTH, PRISMATIC_WIDTH, PRISMATIC_WIDTH, REVOLUTE_WIDTH]
+    assert {array.dtype for array in passive.arrays} == {np.dtype(np.float64)}
+    assert passive.acts == {"damping", "friction"}
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -381,9 +400,9 @@ def test_poses_and_mass_matrix_of_a_batch(seed: int) -> None:
                 assert (one_R.shape, one_p.shape) == ((3, 3), (3,))
                 np.testing.assert_allclose(R[index], one_R, rtol=0, atol=1e-15)
                 np.testing.assert_allclose(p[index], one_p, rtol=0, atol=1e-15)
-                of_joint, moved = tree.inboard[i].pose(q[index][tree.in_q[i]])
+                of_joint, shift = tree.inboard[i].pose(q[index][tree.in_q[i]])
                 np.testing.assert_allclose(one_R, tree.rotation[i] @ of_joint, rtol=0, atol=1e-15)
-                np.testing.assert_allclose(one_p, tree.origin[i] + tree.rotation[i] @ moved, rtol=0, atol=1e-14)
+                np.testing.assert_allclose(one_p, tree.origin[i] + tree.rotation[i] @ shift, rtol=0, atol=1e-14)
 
 
 def test_trees_in_chosen_lumps_have_fingerprints_too(fig_2: Tree) -> None:
@@ -397,6 +416,8 @@ def test_trees_in_chosen_lumps_have_fingerprints_too(fig_2: Tree) -> None:
 
 def test_only_what_rounding_leaves_of_right_angles_is_taken_for_one() -> None:
     """Half a unit in the last place of 1 is no angle that somebody wrote; some of them are."""
-    for off, is_one in ((0.0, True), (1e-16, True), (9e-16, True), (1.5e-15, False), (1e-12, False)):
-        turned = snapped(np.array([[1.0 - off, off, 0.0], [-off, 1.0 - off, 0.0], [0.0, 0.0, 1.0]]))
-        assert (turned == np.eye(3)).all() == is_one
+    for deviation, is_one in ((0.0, True), (1e-16, True), (9e-16, True), (1.5e-15, False), (1e-12, False)):
+        rotation = snapped(
+            np.array([[1.0 - deviation, deviation, 0.0], [-deviation, 1.0 - deviation, 0.0], [0.0, 0.0, 1.0]])
+        )
+        assert (rotation == np.eye(3)).all() == is_one

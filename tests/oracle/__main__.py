@@ -20,7 +20,7 @@ from tests.oracle.test_pinocchio import FREE, STATES, TREES, worst_errors
 from tests.random_robots import random_urdf
 
 
-def _one(task: tuple[str, str]) -> tuple[str, dict[str, float]]:
+def _worst_of_robot(task: tuple[str, str]) -> tuple[str, dict[str, float]]:
     name, key = task
     if name == "random trees":
         return name, worst_errors(random_urdf(int(key)), Robot.from_urdf, seed=int(key))
@@ -36,23 +36,23 @@ def main() -> None:
     """Runs all robots and prints each group's worst share of what is allowed, query by query."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
-    given = parser.parse_args()
+    options = parser.parse_args()
     tasks = [("our robots", path.stem) for path in ROBOTS]
     tasks += [("example-robot-data", name) for name in SUPPORTED]
     tasks += [("random trees", str(seed)) for seed in range(TREES)]
     tasks += [("trees of every joint type", str(seed)) for seed in range(MANY_TREES)]
-    begun, worst, count = time.monotonic(), dict[str, dict[str, float]](), dict[str, int]()
-    with ProcessPoolExecutor(given.jobs) as pool:
-        for done, (group, shares) in enumerate(pool.map(_one, tasks, chunksize=2), start=1):
+    start_s, worst, count = time.monotonic(), dict[str, dict[str, float]](), dict[str, int]()
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for done, (group, shares) in enumerate(pool.map(_worst_of_robot, tasks, chunksize=2), start=1):
             count[group] = count.get(group, 0) + 1
             for query, share in shares.items():
-                into = worst.setdefault(group, {})
-                into[query] = max(share, into.get(query, 0.0))
+                worst_shares = worst.setdefault(group, {})
+                worst_shares[query] = max(share, worst_shares.get(query, 0.0))
             if sys.stderr.isatty() or not done % 20:
-                print(f"{done} of {len(tasks)} robots, {time.monotonic() - begun:.0f} s", file=sys.stderr)
+                print(f"{done} of {len(tasks)} robots, {time.monotonic() - start_s:.0f} s", file=sys.stderr)
     queries = list(next(iter(worst.values())))
-    several = count.pop("trees of every joint type")
-    print(f"{several} trees of every joint type agree with Pinocchio in every query.\n")
+    many_type_count = count.pop("trees of every joint type")
+    print(f"{many_type_count} trees of every joint type agree with Pinocchio in every query.\n")
     print(f"{STATES} states of each robot; the worst error as a share of what is allowed\n")
     print("| | robots | " + " | ".join(queries) + " |")
     print("|---" * (len(queries) + 2) + "|")

@@ -66,7 +66,7 @@ class Case(NamedTuple):
     part: Part
 
 
-PARTS = tuple(
+KERNELS = tuple(
     Part(row.name, method, wrenches, overlay)
     for overlay in (False, True)
     for wrenches in (False, True)
@@ -80,9 +80,9 @@ def cases(group: str) -> Iterator[Case]:
     """All kernels of a group's robots, round by round."""
     names = [path.stem for path in ROBOTS] if group == SHIPPED else SUPPORTED
     robots = [(name, root) for root in ("fixed", "floating") for name in names]
-    for number in range(len(PARTS)):
+    for number in range(len(KERNELS)):
         for k, (name, root) in enumerate(robots):
-            yield Case(group, name, root, PARTS[(number + STRIDE * k) % len(PARTS)])
+            yield Case(group, name, root, KERNELS[(number + STRIDE * k) % len(KERNELS)])
 
 
 @cache
@@ -107,67 +107,68 @@ def record_of(case: Case) -> Record:
     robot, (name, method, *variant) = _robot(*case[:3]), case.part
     row = QUERIES[name]
     signature = robot.signature(row, method, Variant(*variant))
-    found: Record = {**case._asdict(), "part": list(case.part), "version": _version(case)}
-    if signature.empty or robot._refusal(row, method, numbers=not case.part.overlay):
-        return {**found, "outcome": "none"}
-    begun = time.process_time()
+    record: Record = {**case._asdict(), "part": list(case.part), "version": _version(case)}
+    if signature.empty or robot.evaluator.model.refusal(row, method, numbers=not case.part.overlay):
+        return {**record, "outcome": "none"}
+    start_s = time.process_time()
     try:
-        made = KernelLibrary(robot.tree)._make(signature)
+        kernel = KernelLibrary(robot.tree)._make(signature)
     except ResourceExhaustedError as refusal:
-        return {**found, "outcome": "refused", "why": str(refusal)}
-    certificate = made.certificate
-    found |= {"outcome": "made" if certificate.holds else "warning", **certificate.to_dict()}
-    found["cpu_s"] = round(time.process_time() - begun, 2)
+        return {**record, "outcome": "refused", "why": str(refusal)}
+    certificate = kernel.certificate
+    record |= {"outcome": "made" if certificate.holds else "warning", **certificate.to_dict()}
+    record["cpu_s"] = round(time.process_time() - start_s, 2)
     if not certificate.holds:
-        found |= {"massless": robot.massless_joint, "judged": judged(robot, signature)}
-    return found
+        record |= {"massless": robot.massless_joint, "judged": judged(robot, signature)}
+    return record
 
 
 def judged(robot: Robot, signature: Any) -> list[Record]:
     """For each form and tree that doubts a kernel: the difference as a share of the bound, and the same of the
     kernel and of the reference from the graph in fifty digits.
     """
-    found: list[Record] = []
+    judgements: list[Record] = []
     difference = certify.difference
 
-    def recording(kernel: Callable[..., Any], given: Graph, tree: Tree, *rounded: Any) -> certify.Difference:
-        here = difference(kernel, given, tree, *rounded)
-        if here.error > 1.0:
-            found.append({"share": here.error, **_against_fifty_digits(kernel, given, tree)})
-        return here
+    def recording(kernel: Callable[..., Any], graph: Graph, tree: Tree, *rounded: Any) -> certify.Difference:
+        comparison = difference(kernel, graph, tree, *rounded)
+        if comparison.error > 1.0:
+            judgements.append({"share": comparison.error, **_against_fifty_digits(kernel, graph, tree)})
+        return comparison
 
+    # The comparisons happen within the making of a kernel, whose own answer is one certificate.
     with mock.patch.object(certify, "difference", recording):
         KernelLibrary(robot.tree)._make(signature)
-    return found
+    return judgements
 
 
-def _against_fifty_digits(kernel: Callable[..., Any], given: Graph, tree: Tree) -> Record:
+def _against_fifty_digits(kernel: Callable[..., Any], graph: Graph, tree: Tree) -> Record:
     with np.errstate(all="ignore"):
-        inputs, M = certify.drawn_states(given.signature, tree)
+        inputs, M = certify.drawn_states(graph.signature, tree)
         answers = kernel(*inputs)
         answers = answers if isinstance(answers, tuple) else (answers,)
-        runs = certify.rounded_at_random(given.program, inputs)
+        runs = certify.rounded_at_random(graph.program, inputs)
         worst: Record = {"kernel": 0.0, "reference": 0.0}
         for operand, answer, run, true in zip(
-            given.signature.outputs, answers, runs, exactly(given.program, inputs), strict=True
+            graph.signature.outputs, answers, runs, exactly(graph.program, inputs), strict=True
         ):
-            around = np.concatenate([true[..., None], run], axis=-1)
-            of_kernel = certify._error_of(operand, answer, around, M)
+            references = np.concatenate([true[..., None], run], axis=-1)
+            of_kernel = certify.error_of(operand, answer, references, M)
             bare = np.concatenate([true[..., None], run[..., 1:]], axis=-1)
-            of_reference = certify._error_of(operand, run[..., 0], bare, M)
+            of_reference = certify.error_of(operand, run[..., 0], bare, M)
             worst["reference"] = max(worst["reference"], of_reference)
             if of_kernel >= worst["kernel"]:
-                apart = np.abs(answer.reshape(true.shape) - true)
-                state, entry = np.unravel_index(np.nanargmax(apart), apart.shape)
+                differences = np.abs(answer.reshape(true.shape) - true)
+                state, entry = np.unravel_index(np.nanargmax(differences), differences.shape)
                 worst |= {"kernel": of_kernel, "output": operand.name, "state": int(state), "entry": int(entry)}
-                worst |= {"apart": float(apart[state, entry]), "true": float(true[state, entry])}
+                worst |= {"apart": float(differences[state, entry]), "true": float(true[state, entry])}
         return worst
 
 
 def survey(out: Path, groups: list[str], minutes: float, jobs: int) -> dict[Case, Record]:
     """Runs what is missing in the file until the time is over, and returns what it then holds of these groups."""
-    found = read(out)
-    missing = (case for group in groups for case in cases(group) if case not in found)
+    records = read(out)
+    missing = (case for group in groups for case in cases(group) if case not in records)
     end = time.monotonic() + 60.0 * minutes
     with ProcessPoolExecutor(jobs) as pool, out.open("a") as file:
         running: set[Future[Record]] = set()
@@ -182,6 +183,7 @@ def survey(out: Path, groups: list[str], minutes: float, jobs: int) -> dict[Case
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 file.write(json.dumps(future.result()) + "\n")
+                # The survey is long: a record that was made is kept when it is interrupted.
                 file.flush()
                 add()
     return read(out)
@@ -189,59 +191,64 @@ def survey(out: Path, groups: list[str], minutes: float, jobs: int) -> dict[Case
 
 def read(out: Path) -> dict[Case, Record]:
     """The records of a file that are of the code as it is now."""
-    found = {}
+    records = {}
     for line in out.read_text().splitlines() if out.exists() else ():
         record = json.loads(line)
         case = Case(record["group"], record["robot"], record["root"], Part(*record["part"]))
         if record["part"][0] in QUERIES and record["version"] == _version(case):
-            found[case] = record
-    return found
+            records[case] = record
+    return records
 
 
-def tables(found: dict[Case, Record]) -> Iterator[str]:
+def tables(records: dict[Case, Record]) -> Iterator[str]:
     """Markdown: how much of the survey is done, the largest share of the bound for each row, and every doubt."""
     yield "| robots | of | robots and roots | kernels | made | warning | too large | no answer | as given |"
     yield "|---" * 9 + "|"
     for group in (SHIPPED, EXAMPLES):
-        of = [(case, record) for case, record in found.items() if case.group == group]
-        made = [record for _, record in of if record["outcome"] in ("made", "warning")]
+        group_records = [(case, record) for case, record in records.items() if case.group == group]
+        certified = [record for _, record in group_records if record["outcome"] in ("made", "warning")]
         whole = list(cases(group))
-        count = {each: sum(record["outcome"] == each for _, record in of) for each in ("warning", "refused", "none")}
-        roots = len({case[:3] for case, record in of if record["outcome"] != "none"})
+        count = {
+            outcome: sum(record["outcome"] == outcome for _, record in group_records)
+            for outcome in ("warning", "refused", "none")
+        }
+        roots = len({case[:3] for case, record in group_records if record["outcome"] != "none"})
         yield (
-            f"| {group} | {len({case.robot for case, _ in of})} of {len({case.robot for case in whole})} | {roots} "
-            f"| {len(of) - count['none']} of {len(whole) - count['none']} at most | {len(made)} | {count['warning']} "
-            f"| {count['refused']} | {count['none']} | {sum(record['refused'] is not None for record in made)} |"
+            f"| {group} | {len({case.robot for case, _ in group_records})} of "
+            f"{len({case.robot for case in whole})} | {roots} "
+            f"| {len(group_records) - count['none']} of {len(whole) - count['none']} at most | {len(certified)} | "
+            f"{count['warning']} "
+            f"| {count['refused']} | {count['none']} | {sum(record['refused'] is not None for record in certified)} |"
         )
     yield ""
     yield "| query | kernels | warning | largest share that holds | of |"
     yield "|---|---|---|---|---|"
     rows = defaultdict[str, list[tuple[Case, Record]]](list)
-    for case, record in found.items():
+    for case, record in records.items():
         if record["outcome"] in ("made", "warning"):
             rows[case.part.row].append((case, record))
     for row in (row for row in QUERIES if row in rows):
-        held = [each for each in rows[row] if each[1]["outcome"] == "made"]
+        certified_cases = [case_and_record for case_and_record in rows[row] if case_and_record[1]["outcome"] == "made"]
         largest = " | "
-        if held:
-            case, record = max(held, key=lambda each: float(each[1]["error"]))
+        if certified_cases:
+            case, record = max(certified_cases, key=lambda case_and_record: float(case_and_record[1]["error"]))
             largest = f"{record['error']:.2g} | {_name(case)}"
-        yield f"| `{row}` | {len(rows[row])} | {len(rows[row]) - len(held)} | {largest} |"
-    doubts = [(case, record) for case, record in found.items() if record["outcome"] == "warning"]
+        yield f"| `{row}` | {len(rows[row])} | {len(rows[row]) - len(certified_cases)} | {largest} |"
+    doubts = [(case, record) for case, record in records.items() if record["outcome"] == "warning"]
     yield f"\n{len(doubts)} warnings."
     if doubts:
         yield "\n| kernel | share | kernel's error | reference's error | reason |"
         yield "|---|---|---|---|---|"
     for case, record in doubts:
-        worst: Record = max(record["judged"], key=lambda each: float(each["share"]), default={})
-        figures = " | ".join(f"{worst[each]:.2g}" if each in worst else "" for each in ("share", "kernel", "reference"))
+        worst: Record = max(record["judged"], key=lambda judgement: float(judgement["share"]), default={})
+        figures = " | ".join(f"{worst[key]:.2g}" if key in worst else "" for key in ("share", "kernel", "reference"))
         yield f"| `{case.part.row}`, {_name(case)} | {figures} | {reason(case, record, worst)} |"
 
 
 def _name(case: Case) -> str:
     _, method, wrenches, overlay = case.part
-    there = (method, "wrenches" if wrenches else "", "overlay" if overlay else "", case.root)
-    return ", ".join(part for part in (case.robot, *there) if part)
+    labels = (method, "wrenches" if wrenches else "", "overlay" if overlay else "", case.root)
+    return ", ".join(part for part in (case.robot, *labels) if part)
 
 
 def reason(case: Case, record: Record, worst: Record) -> str:
@@ -251,10 +258,10 @@ def reason(case: Case, record: Record, worst: Record) -> str:
         return f"M is singular (joint '{joint}' moves no inertia): refused but for overlays that give it some"
     if not record["states"]:
         return "no state has a finite answer"
-    where = f"`{worst['output']}`[{worst['entry']}] is {worst['true']:.2g}, off by {worst['apart']:.1e}"
+    place = f"`{worst['output']}`[{worst['entry']}] is {worst['true']:.2g}, off by {worst['apart']:.1e}"
     if worst["kernel"] > 1.0:
-        return f"the kernel is further off than the bound allows: {where}"
-    return f"the kernel is right, and the reference is further off than its spread says: {where}"
+        return f"the kernel is further off than the bound allows: {place}"
+    return f"the kernel is right, and the reference is further off than its spread says: {place}"
 
 
 def main() -> int:
@@ -265,12 +272,12 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every kernel, however long it takes")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--robots", choices=(SHIPPED, EXAMPLES), action="append", help="both groups by default")
-    given = parser.parse_args()
+    options = parser.parse_args()
     os.environ["DYN_SERVICE_CACHE"] = ""  # each kernel is made, not loaded
-    groups = given.robots or [SHIPPED, EXAMPLES]
-    found = survey(given.out, groups, float("inf") if given.all else given.minutes, given.jobs)
-    print("\n".join(tables(found)))
-    return 1 if any(record["outcome"] == "warning" for record in found.values()) else 0
+    groups = options.robots or [SHIPPED, EXAMPLES]
+    records = survey(options.out, groups, float("inf") if options.all else options.minutes, options.jobs)
+    print("\n".join(tables(records)))
+    return 1 if any(record["outcome"] == "warning" for record in records.values()) else 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from tests.oracle.test_pinocchio import TOLERANCE
 
 
 def main(paths: list[str]) -> int:
-    apart = 0
+    deviating = 0
     for path in paths:
         try:
             model = mujoco.MjModel.from_xml_path(path)
@@ -21,14 +21,14 @@ def main(paths: list[str]) -> int:
             print(f"{path}: MuJoCo does not take it: {str(fault).splitlines()[0]}")
             continue
         try:
-            found = errors(Path(path), model)
+            worst_errors = errors(Path(path), model)
         except DynError as fault:
             print(fault)
             continue
-        worst = max(found.values())
-        apart += not worst <= TOLERANCE
-        print(f"{path}: {worst:.1e}  {', '.join(f'{name} {error:.1e}' for name, error in found.items())}")
-    return 1 if apart else 0
+        worst = max(worst_errors.values())
+        deviating += not worst <= TOLERANCE
+        print(f"{path}: {worst:.1e}  {', '.join(f'{name} {error:.1e}' for name, error in worst_errors.items())}")
+    return 1 if deviating else 0
 
 
 if __name__ == "__main__":

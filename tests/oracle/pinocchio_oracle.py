@@ -17,9 +17,9 @@ class Oracle:
     @classmethod
     def of_model(cls, model: pin.Model) -> Oracle:
         """Of a model that is there already."""
-        made = cls.__new__(cls)
-        made._take(model)
-        return made
+        oracle = cls.__new__(cls)
+        oracle._take(model)
+        return oracle
 
     def _take(self, model: pin.Model) -> None:
         self.model = model

@@ -35,16 +35,16 @@ def errors(path: Path, states: int = 4) -> dict[str, float]:
         state = np.array(plant.GetPositions(context))
         state[in_q] = q
         plant.SetPositions(context, state)
-        both = np.zeros((2, plant.num_velocities()))
-        both[:, in_v] = v, a
-        plant.SetVelocities(context, both[0])
+        rates = np.zeros((2, plant.num_velocities()))
+        rates[:, in_v] = v, a
+        plant.SetVelocities(context, rates[0])
         forces = MultibodyForces(plant)
         plant.CalcForceElementsContribution(context, forces)
-        for name, ours, theirs in (
+        for name, answer, drake_answer in (
             (
                 "inverse_dynamics",
                 robot.inverse_dynamics(q, v, a),
-                plant.CalcInverseDynamics(context, both[1], forces)[in_v],
+                plant.CalcInverseDynamics(context, rates[1], forces)[in_v],
             ),
             ("mass_matrix", robot.mass_matrix(q), plant.CalcMassMatrix(context)[np.ix_(in_v, in_v)]),
             (
@@ -53,7 +53,7 @@ def errors(path: Path, states: int = 4) -> dict[str, float]:
                 -plant.CalcGravityGeneralizedForces(context)[in_v],
             ),
         ):
-            error = np.abs(ours - theirs).max(initial=0.0) / max(1.0, np.abs(theirs).max(initial=0.0))
+            error = np.abs(answer - drake_answer).max(initial=0.0) / max(1.0, np.abs(drake_answer).max(initial=0.0))
             worst[name] = max(worst[name], float(error))
     return worst
 
@@ -74,8 +74,8 @@ def _plant(path: Path) -> tuple[Any, dict[str, int], dict[str, int]]:
     positions: dict[str, int] = {}
     # It assigns a joint to its child's model, which may be nested in the model of the joint.
     for missing in range(max(map(len, whole))):
-        for joint, (*models, own) in zip(joints, whole, strict=True):
-            name = "::".join([*models[: max(len(models) - missing, 0)], own])
+        for joint, (*models, joint_name) in zip(joints, whole, strict=True):
+            name = "::".join([*models[: max(len(models) - missing, 0)], joint_name])
             for k, axis in enumerate(("", "_axis2")[: joint.num_velocities()]):
                 velocities.setdefault(name + axis, joint.velocity_start() + k)
                 positions.setdefault(name + axis, joint.position_start() + k)
@@ -83,20 +83,20 @@ def _plant(path: Path) -> tuple[Any, dict[str, int], dict[str, int]]:
 
 
 def main(paths: list[str]) -> int:
-    apart = 0
+    deviating = 0
     for path in paths:
         try:
-            found = errors(Path(path))
+            worst_errors = errors(Path(path))
         except DynError as fault:
             print(fault)
             continue
         except RuntimeError as fault:
             print(f"{path}: Drake does not take it: {str(fault).splitlines()[0]}")
             continue
-        worst = max(found.values())
-        apart += not worst <= TOLERANCE
-        print(f"{path}: {worst:.1e}  {', '.join(f'{name} {error:.1e}' for name, error in found.items())}")
-    return 1 if apart else 0
+        worst = max(worst_errors.values())
+        deviating += not worst <= TOLERANCE
+        print(f"{path}: {worst:.1e}  {', '.join(f'{name} {error:.1e}' for name, error in worst_errors.items())}")
+    return 1 if deviating else 0
 
 
 if __name__ == "__main__":

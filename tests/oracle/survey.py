@@ -23,17 +23,18 @@ from dyn_service.parsing.sdf.reader import ROOTS as SDF
 from tests.oracle.test_pinocchio import TOLERANCE
 
 SUFFIXES = (".xml", ".mjcf", ".sdf", ".world", ".urdf")
-PARTS = ("mujocoinclude",)
+INCLUDED_ROOTS = ("mujocoinclude",)
 """Root elements of files that are no robots by themselves."""
 
-BAD = ("apart", "crash")
+FAILURES = ("apart", "crash")
 
 
-def found(folders: list[Path]) -> Iterator[Path]:
+def robot_files(folders: list[Path]) -> Iterator[Path]:
     """Files of MJCF and SDFormat, whatever their name ends in."""
     for folder in folders:
-        for path in sorted(each for each in folder.rglob("*") if each.suffix in SUFFIXES and each.is_file()):
-            if root_of(path.read_text("utf-8", errors="replace")) in {*MJCF, *SDF}.difference(PARTS):
+        # The root element says what a file is; its suffix does not, as .xml may be anything.
+        for path in sorted(file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file()):
+            if root_of(path.read_text("utf-8", errors="replace")) in {*MJCF, *SDF}.difference(INCLUDED_ROOTS):
                 yield path
 
 
@@ -84,23 +85,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
-    given = parser.parse_args()
-    paths = list(found(given.folders))
+    options = parser.parse_args()
+    paths = list(robot_files(options.folders))
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    begun = time.monotonic()
-    with ProcessPoolExecutor(given.jobs) as pool:
-        for done, (path, what, why) in enumerate(pool.map(outcome, paths), start=1):
-            counts[what] += 1
-            if what != "agrees":
-                print(f"{what:<8} {path}: {why}", flush=True)
-                reasons[f"{what}: {re.sub(chr(39) + '.*?' + chr(39) + r'|[0-9.:]+|.*/', '', why)[:70]}"] += 1
+    start_s = time.monotonic()
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for done, (path, verdict, why) in enumerate(pool.map(outcome, paths), start=1):
+            counts[verdict] += 1
+            if verdict != "agrees":
+                print(f"{verdict:<8} {path}: {why}", flush=True)
+                reasons[f"{verdict}: {re.sub(chr(39) + '.*?' + chr(39) + r'|[0-9.:]+|.*/', '', why)[:70]}"] += 1
             if not done % 50:
-                print(f"{done} of {len(paths)} files, {time.monotonic() - begun:.0f} s", file=sys.stderr)
+                print(f"{done} of {len(paths)} files, {time.monotonic() - start_s:.0f} s", file=sys.stderr)
     for reason, count in reasons.most_common():
         print(f"{count:>5}  {reason}")
-    print(f"{len(paths)} files: {', '.join(f'{count} {what}' for what, count in counts.most_common())}")
-    return 1 if any(counts[what] for what in BAD) else 0
+    print(f"{len(paths)} files: {', '.join(f'{count} {verdict}' for verdict, count in counts.most_common())}")
+    return 1 if any(counts[verdict] for verdict in FAILURES) else 0
 
 
 if __name__ == "__main__":

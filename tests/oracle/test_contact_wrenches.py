@@ -53,7 +53,7 @@ def hopper() -> Robot:
     return Robot.from_urdf(HOPPER)
 
 
-def standing(robot: Robot, tmp_path: Path, up: float, **changes: object) -> SimulatedRobot:
+def standing_robot(robot: Robot, tmp_path: Path, up: float, **changes: object) -> SimulatedRobot:
     sensors = tmp_path / "sole.yaml"
     sensors.write_text(SENSOR)
     contact = {**TOUCHES, **changes.pop("contact", {})}  # type: ignore[dict-item]
@@ -76,20 +76,20 @@ def test_what_is_above_the_sensor_gets_its_impulse_from_it(
     shank have less of momentum, in every single step, through the impact too. Euler: its torque is that of the same
     forces about its origin.
     """
-    robot = standing(hopper, tmp_path, STANDS + 2e-3, integrator=integrator, substeps=substeps)
+    robot = standing_robot(hopper, tmp_path, STANDS + 2e-3, integrator=integrator, substeps=substeps)
     robot.set_state(robot.q, np.array([0.4, -1.0, 0.0]))
     effort = np.array([0.0, 0.0, 2.0])
     largest = 0.0
     for _ in range(30):
-        before = robot.v
+        v_before = robot.v
         robot.write(effort, brakes=False)
-        along, up, leg = (robot.v - before) / DT
+        a_x, a_z, leg = (robot.v - v_before) / DT
         force, torque = read(robot)[:3], read(robot)[3:]
-        x = -(CART + TRUNK + SHANK) * along
-        z = -TRUNK * (up + G) - SHANK * (up + leg + G)
+        x = -(CART + TRUNK + SHANK) * a_x
+        z = -TRUNK * (a_z + G) - SHANK * (a_z + leg + G)
         scale = max(1.0, abs(z))
         np.testing.assert_allclose(force / scale, [x / scale, 0.0, z / scale], atol=1e-10)  # a thousand roundings
-        inertial = FOOT * np.array([along, 0.0, up + leg + G])
+        inertial = FOOT * np.array([a_x, 0.0, a_z + leg + G])
         pushed = inertial - force
         moment = np.cross([0, 0, -ANKLE], inertial) - np.cross([0, 0, -ANKLE - RADIUS], pushed)
         np.testing.assert_allclose(torque / scale, moment / scale, atol=1e-10)
@@ -99,7 +99,7 @@ def test_what_is_above_the_sensor_gets_its_impulse_from_it(
 
 
 def test_a_foot_at_rest_carries_the_weight_above_it(hopper: Robot, tmp_path: Path) -> None:
-    robot = standing(hopper, tmp_path, STANDS)
+    robot = standing_robot(hopper, tmp_path, STANDS)
     for _ in range(250):
         servo = -TRUNK * G - 4000.0 * robot.q[2] - 200.0 * robot.v[2]
         robot.write(np.array([0.0, 0.0, servo]), brakes=False)
@@ -110,7 +110,7 @@ def test_a_foot_at_rest_carries_the_weight_above_it(hopper: Robot, tmp_path: Pat
 
 def test_in_its_brakes_the_plane_pushes_by_its_depth(hopper: Robot, tmp_path: Path) -> None:
     """By Hooke: k delta, from the first reading on; a payload that is set changes the engine, and not that."""
-    robot = standing(hopper, tmp_path, STANDS - 1e-3, contact={"stiffness": 5e4})
+    robot = standing_robot(hopper, tmp_path, STANDS - 1e-3, contact={"stiffness": 5e4})
     expected = FOOT * G - 50.0
     assert read(robot)[2] == pytest.approx(expected, abs=1e-9)
     robot.write(np.zeros(3), brakes=True)
@@ -122,7 +122,7 @@ def test_in_its_brakes_the_plane_pushes_by_its_depth(hopper: Robot, tmp_path: Pa
 
 
 def test_rigid_contacts_are_felt_but_in_the_brakes(hopper: Robot, tmp_path: Path) -> None:
-    robot = standing(hopper, tmp_path, STANDS, contact={"rigid": True}, integrator="rk4")
+    robot = standing_robot(hopper, tmp_path, STANDS, contact={"rigid": True}, integrator="rk4")
     assert read(robot)[2] == pytest.approx(FOOT * G, abs=1e-9)  # the brakes hold it all
     robot.write(np.array([0.0, 0.0, -TRUNK * G]), brakes=False)
     np.testing.assert_allclose(read(robot)[:3], [0.0, 0.0, -(TRUNK + SHANK) * G], atol=1e-9)
@@ -140,9 +140,9 @@ def test_wrenches_and_payloads_come_beside_contacts(hopper: Robot, tmp_path: Pat
     plant.advance(1)
     np.testing.assert_allclose(read(plant.robot)[:3], [-1.0, -2.0, 0.6 * G - 50.0 - 3.0], atol=1e-9)
     plant.robot.write(np.zeros(3), brakes=False)  # Newton of what is above: it was at rest before
-    along, up, leg = plant.robot.v / DT
-    above = [-(CART + TRUNK + SHANK) * along, -2.0, -TRUNK * (up + G) - SHANK * (up + leg + G)]
-    np.testing.assert_allclose(read(plant.robot)[:3], above, atol=1e-7)  # of some 1e3 N
+    a_x, a_z, leg = plant.robot.v / DT
+    expected_force = [-(CART + TRUNK + SHANK) * a_x, -2.0, -TRUNK * (a_z + G) - SHANK * (a_z + leg + G)]
+    np.testing.assert_allclose(read(plant.robot)[:3], expected_force, atol=1e-7)  # of some 1e3 N
 
 
 WALKER = """<mujoco model="walker"><compiler angle="radian"/><option timestep="0.001"/>
@@ -170,11 +170,11 @@ LEGS = ("left", "right")
 def walker(tmp_path_factory: pytest.TempPathFactory) -> tuple[Robot, Path]:
     """The robot, from a file without the box; the file with it."""
     folder = tmp_path_factory.mktemp("walker")
-    alone, whole = folder / "alone.xml", folder / "whole.xml"
-    alone.write_text(ROBOT)
+    robot_file, world_file = folder / "alone.xml", folder / "whole.xml"
+    robot_file.write_text(ROBOT)
     # bodies of other names than the links: one is known by its joint, the others are parts of what they are fixed to
-    whole.write_text(WALKER.replace('body name="right"', 'body name="leg"').replace("_sole", "_shoe"))
-    return Robot.from_file(alone), whole
+    world_file.write_text(WALKER.replace('body name="right"', 'body name="leg"').replace("_sole", "_shoe"))
+    return Robot.from_file(robot_file), world_file
 
 
 def walking(walker: tuple[Robot, Path], tmp_path: Path, **changes: object) -> SimulatedRobot:
@@ -197,7 +197,7 @@ def walking(walker: tuple[Robot, Path], tmp_path: Path, **changes: object) -> Si
 
 def test_mujocos_own_sensors_read_the_same(walker: tuple[Robot, Path], tmp_path: Path) -> None:
     """In the state from which each of Euler's steps is made, at its acceleration, while it falls on its soles."""
-    robot, at = walker[0], walker[0].configuration
+    robot, configuration = walker[0], walker[0].configuration
     plant = walking(walker, tmp_path, integrator="semi_implicit_euler")
     engine = plant.engine
     assert isinstance(engine, MujocoEngine)
@@ -205,12 +205,14 @@ def test_mujocos_own_sensors_read_the_same(walker: tuple[Robot, Path], tmp_path:
     for _ in range(70):
         q, v = plant.q, plant.v
         plant.write(np.zeros(robot.nv), brakes=False)
-        data, began = engine.data, to_mujoco(at, q, v)
-        a = from_mujoco(at, began.qpos, began.qvel, data.qacc[engine._in_v]).a
+        data, began = engine.data, to_mujoco(configuration, q, v)
+        a = from_mujoco(configuration, began.qpos, began.qvel, data.qacc[engine._in_v]).a
         loads = robot.force_torque(q, v, a, joints=["left_hip", "right_hip"], wrenches=list(engine.contact_wrenches()))
-        theirs = np.array([[data.sensor(f"{kind}.{leg}").data for kind in ("force", "torque")] for leg in LEGS])
+        mujoco_loads = np.array([[data.sensor(f"{kind}.{leg}").data for kind in ("force", "torque")] for leg in LEGS])
         ours = np.stack([loads.force, loads.torque], axis=1)
-        np.testing.assert_allclose(ours, theirs, atol=1e-9 * max(1.0, float(np.abs(theirs).max())))  # roundings
+        np.testing.assert_allclose(
+            ours, mujoco_loads, atol=1e-9 * max(1.0, float(np.abs(mujoco_loads).max()))
+        )  # roundings
         touched += data.ncon > 4  # four are the box's
     assert touched > 10
 
@@ -231,16 +233,16 @@ def test_the_impulse_of_a_fall_on_mujoco(
     def velocity() -> np.ndarray:
         return robot.link_poses(plant.q).rotation[trunk] @ plant.v[:3]  # the free joint comes first
 
-    began, given, largest = velocity(), np.zeros(3), 0.0
+    began, impulse, largest = velocity(), np.zeros(3), 0.0
     for _ in range(70):
         plant.write(np.zeros(robot.nv), brakes=False)
         rotation = robot.link_poses(plant.q).rotation
         readings = plant.measuring.readings
         pulled = -sum(rotation[k] @ readings[leg].value[:3] for k, leg in zip(legs, LEGS, strict=True))
-        given += DT * (pulled - [0.0, 0.0, 2.0 * G])
+        impulse += DT * (pulled - [0.0, 0.0, 2.0 * G])
         largest = max(largest, float(np.abs(pulled).max()))
     assert largest > 150.0  # it did strike
-    np.testing.assert_allclose(given, 2.0 * (velocity() - began), atol=1e-3 * float(np.abs(given).max()))
+    np.testing.assert_allclose(impulse, 2.0 * (velocity() - began), atol=1e-3 * float(np.abs(impulse).max()))
 
 
 def test_brakes_leave_a_robot_that_rests_on_mujocos_ground_as_it_is(walker: tuple[Robot, Path], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import Wrench
-from dyn_service.control.dry_run import ClosedLoop
+from dyn_service.control.dry_runs import ClosedLoop
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, FailedPreconditionError, UnimplementedError
 from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
@@ -17,7 +17,7 @@ from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_engine, make_plant, real_robot
 from dyn_service.model.description import RootType
 from tests.conftest import URDF
-from tests.control.test_plant_truth import driven
+from tests.control.test_plant_truth import drive
 from tests.phrases import naming
 from tests.terms.interpreting import interpreted_robot, interpreting
 
@@ -39,17 +39,34 @@ def ur5e() -> Robot:
 def engines(robot: Robot, dt: float = 1e-3, **changes):
     """Ours and MuJoCo, of the same plant."""
     ours = PlantParameters(robot="-", rate_hz=1.0 / dt, **changes)
-    theirs = PlantParameters(robot="-", rate_hz=1.0 / dt, engine="mujoco", **changes)
+    mujoco_parameters = PlantParameters(robot="-", rate_hz=1.0 / dt, engine="mujoco", **changes)
     q = robot.configuration.neutral
-    return make_engine(real_robot(robot, ours), ours, q), make_engine(real_robot(robot, theirs), theirs, q)
+    return make_engine(real_robot(robot, ours), ours, q), make_engine(
+        real_robot(robot, mujoco_parameters), mujoco_parameters, q
+    )
 
 
-def apart(engines, q, v, tau, steps: int, dt: float = 1e-3) -> float:
-    """How far the states are from each other after so many steps, at most."""
-    one = two = (q, v)
+def state_differences(engines, q, v, tau, steps: int, dt: float = 1e-3) -> list[np.ndarray]:
+    """How far q and v are from each other after so many steps."""
+    own_state = mujoco_state = (q, v)
     for _ in range(steps):
-        one, two = engines[0].step(*one, tau, dt), engines[1].step(*two, tau, dt)
-    return max(float(np.abs(a - b).max()) for a, b in zip(one, two, strict=True))
+        own_state, mujoco_state = engines[0].step(*own_state, tau, dt), engines[1].step(*mujoco_state, tau, dt)
+    return [np.abs(a - b) for a, b in zip(own_state, mujoco_state, strict=True)]
+
+
+def state_difference(engines, q, v, tau, steps: int, dt: float = 1e-3) -> float:
+    """How far the states are from each other, at most."""
+    return max(float(difference.max()) for difference in state_differences(engines, q, v, tau, steps, dt))
+
+
+def assert_states_close(tolerance: float, robot: Robot, engines, q, v, tau, steps: int) -> None:
+    """Fails unless the states after so many steps differ by less than the tolerance; names the worst joint."""
+    configuration = robot.configuration
+    names_of_entries = (configuration.position_names, configuration.velocity_names)
+    differences = state_differences(engines, q, v, tau, steps)
+    for term, names, difference in zip("qv", names_of_entries, differences, strict=True):
+        joint = names[int(np.argmax(difference))]
+        assert difference.max() < tolerance, f"{term} of joint '{joint}' of '{robot.name}' after {steps} steps"
 
 
 @pytest.mark.parametrize("overlay", [{}, OTHERWISE], ids=["model", "overlay"])
@@ -59,8 +76,8 @@ def test_the_same_steps_but_for_roundings(ur5e: Robot, overlay: dict, integrator
     motions part by a factor of some tens meanwhile."""
     rng = np.random.default_rng(0)
     v, tau = rng.normal(size=(2, 6)) * [[0.5], [2.0]]
-    both = engines(ur5e, overlay=overlay, integrator=integrator, substeps=substeps)
-    assert apart(both, ur5e.random_configuration(seed=1), v, tau, 200) < 1e-10
+    engine_pair = engines(ur5e, overlay=overlay, integrator=integrator, substeps=substeps)
+    assert_states_close(1e-10, ur5e, engine_pair, ur5e.random_configuration(seed=1), v, tau, 200)
 
 
 def test_a_floating_robot_parts_by_the_order_of_the_steps() -> None:
@@ -69,9 +86,11 @@ def test_a_floating_robot_parts_by_the_order_of_the_steps() -> None:
     rng = np.random.default_rng(0)
     q, v = robot.random_configuration(seed=1), 0.5 * rng.normal(size=robot.nv)
     tau = np.concatenate([np.zeros(6), 0.1 * rng.normal(size=12)])
-    far, near = (apart(engines(robot, dt), q, v, tau, round(0.08 / dt), dt) for dt in (4e-3, 2e-3))
-    assert far < 1e-8
-    assert 12.0 < far / near < 20.0
+    coarse_error, fine_error = (
+        state_difference(engines(robot, dt), q, v, tau, round(0.08 / dt), dt) for dt in (4e-3, 2e-3)
+    )
+    assert coarse_error < 1e-8
+    assert 12.0 < coarse_error / fine_error < 20.0
 
 
 BALL = """<robot name="ball"><link name="base"/>
@@ -88,10 +107,10 @@ def test_a_ball_has_four_numbers_there_too() -> None:
     robot = Robot.from_urdf(BALL)
     rng = np.random.default_rng(3)
     q, v, tau = robot.random_configuration(seed=3), rng.normal(size=4), rng.normal(size=4)
-    ours, theirs = (engine.acceleration(q, v, tau) for engine in engines(robot))
-    np.testing.assert_allclose(ours, theirs, rtol=1e-9)  # roundings
+    ours, mujoco_a = (engine.acceleration(q, v, tau) for engine in engines(robot))
+    np.testing.assert_allclose(ours, mujoco_a, rtol=1e-9)  # roundings
     # both turn by steps of fourth order, of different constants: 1e-3^4 of some 1e2 rad/s^2, ten times
-    assert apart(engines(robot), q, v, tau, 10) < 1e-8
+    assert_states_close(1e-8, robot, engines(robot), q, v, tau, 10)
 
 
 PUCK = """<robot name="puck"><link name="base"/>
@@ -118,20 +137,22 @@ def test_a_planar_joint_is_two_slides_and_a_hinge(root: RootType) -> None:
     robot = interpreting(PUCK.replace("TILT", TILT) if root == "fixed" else rooted, root=root)
     rng = np.random.default_rng(5)
     q, (v, tau) = robot.random_configuration(seed=5), rng.normal(size=(2, robot.nv)) * [[0.5], [0.02]]
-    both = engines(robot)
-    ours, theirs = (engine.acceleration(q, v, tau) for engine in both)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-9)  # roundings
+    engine_pair = engines(robot)
+    ours, mujoco_a = (engine.acceleration(q, v, tau) for engine in engine_pair)
+    np.testing.assert_allclose(ours, mujoco_a, rtol=1e-9)  # roundings
     push = Wrench("flap", force=(1.0, 2.0, 3.0), point=(0.1, 0.0, 0.0))
-    for engine in both:
+    for engine in engine_pair:
         engine.push([push])
-    ours, theirs = (engine.acceleration(q, v, tau) for engine in both)
-    np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+    ours, mujoco_a = (engine.acceleration(q, v, tau) for engine in engine_pair)
+    np.testing.assert_allclose(ours, mujoco_a, rtol=1e-9)
     for joint, in_v in zip(robot.configuration.joints, robot.configuration.v_slices, strict=True):
         tau[in_v] *= joint.nv == 1  # the others have no motors; theirs would keep its direction through a step
-    far, near = (apart(engines(robot, dt), q, v, tau, round(0.16 / dt), dt) for dt in (4e-3, 2e-3))
-    assert far < 1e-7
-    assert 12.0 < far / near < 20.0
-    assert "joint" in both[1].notes[0]
+    coarse_error, fine_error = (
+        state_difference(engines(robot, dt), q, v, tau, round(0.16 / dt), dt) for dt in (4e-3, 2e-3)
+    )
+    assert coarse_error < 1e-7
+    assert 12.0 < coarse_error / fine_error < 20.0
+    assert "joint" in engine_pair[1].notes[0]
 
 
 def tied() -> Robot:
@@ -154,7 +175,7 @@ def test_a_push_is_the_same_push(ur5e: Robot) -> None:
     """Held by us as a wrench, there as force and torque that keep their arm through a step: of first order in it."""
     rng = np.random.default_rng(2)
     q, v = ur5e.random_configuration(seed=2), 0.2 * rng.normal(size=6)
-    still, push = np.zeros(6), Wrench("tool0", force=(20.0, -5.0, 10.0), torque=(0.3, 0.0, 0.1), point=(0.0, 0.0, 0.1))
+    zero, push = np.zeros(6), Wrench("tool0", force=(20.0, -5.0, 10.0), torque=(0.3, 0.0, 0.1), point=(0.0, 0.0, 0.1))
     # of the tool, which has no mass, and of a link whose centre of mass is not its origin
     in_frame = {"force": (0.0, 0.0, 20.0), "torque": (0.0, 0.1, 0.0), "frame": "forearm_link"}
     for wrench in (
@@ -164,24 +185,25 @@ def test_a_push_is_the_same_push(ur5e: Robot) -> None:
     ):
         pushed = []
         for dt in (1e-3, 5e-4):
-            both = engines(ur5e, dt)
-            for engine in both:
+            engine_pair = engines(ur5e, dt)
+            for engine in engine_pair:
                 engine.push([wrench])
-            ours, theirs = (engine.acceleration(q, v, still) for engine in both)
-            np.testing.assert_allclose(ours, theirs, rtol=1e-9)  # roundings
-            pushed.append(apart(both, q, v, still, round(0.02 / dt), dt))
+            ours, mujoco_a = (engine.acceleration(q, v, zero) for engine in engine_pair)
+            np.testing.assert_allclose(ours, mujoco_a, rtol=1e-9)  # roundings
+            pushed.append(state_difference(engine_pair, q, v, zero, round(0.02 / dt), dt))
         assert 1.6 < pushed[0] / pushed[1] < 2.4
-        both[0].push([])
-        assert np.abs(both[0].acceleration(q, v, still) - ours).max() > 1.0
+        engine_pair[0].push([])
+        assert np.abs(engine_pair[0].acceleration(q, v, zero) - ours).max() > 1.0
 
 
 def test_fingers_follow_by_a_soft_constraint() -> None:
     """The Panda's second finger is a joint of its own there: the states stay near, and it stays with its leader."""
     panda = Robot.from_urdf(URDF / "panda.urdf")
-    both = engines(panda)
+    engine_pair = engines(panda)
     q = 0.5 * (panda.limits.lower + panda.limits.upper)
-    assert apart(both, q, np.zeros(8), panda.gravity_forces(q), 50) < 5e-3  # rad/s, as the constraint settles
-    model, data = both[1].model, both[1].data
+    # rad/s, as the constraint settles
+    assert_states_close(5e-3, panda, engine_pair, q, np.zeros(8), panda.gravity_forces(q), 50)
+    model, data = engine_pair[1].model, engine_pair[1].data
     first, second = (data.qpos[model.joint(f"panda_finger_joint{k}").qposadr[0]] for k in (1, 2))
     assert first == pytest.approx(second, abs=1e-3)  # m: the constraint is soft
 
@@ -189,14 +211,15 @@ def test_fingers_follow_by_a_soft_constraint() -> None:
 def test_joints_that_follow_begin_where_their_leaders_put_them() -> None:
     """At their own ratio, turned and shifted: the constraint then has nothing to pull at, and the motions stay near."""
     robot = tied()
-    both = engines(robot)
+    engine_pair = engines(robot)
     q, v, tau = np.array([0.3]), np.array([0.4]), np.array([0.7])
-    both[1].acceleration(q, v, tau)
-    model, data = both[1].model, both[1].data
+    engine_pair[1].acceleration(q, v, tau)
+    model, data = engine_pair[1].model, engine_pair[1].data
     follower = model.joint("follower")
+    # Set, not integrated: one rounding.
     assert data.qpos[follower.qposadr[0]] == pytest.approx(-1.5 * 0.3 + 0.2, abs=1e-15)
     assert data.qvel[follower.dofadr[0]] == pytest.approx(-1.5 * 0.4, abs=1e-15)
-    assert apart(both, q, v, tau, 20) < 5e-3  # rad/s, as the constraint settles
+    assert_states_close(5e-3, robot, engine_pair, q, v, tau, 20)  # rad/s, as the constraint settles
 
 
 @pytest.mark.parametrize(("mass", "rms"), [(0.0, 0.0), (0.3, 3.2e-3)])
@@ -234,9 +257,9 @@ def test_its_own_contacts_hold_it(tmp_path: Path) -> None:
     path.write_text(GROUND)
     robot = Robot.from_file(path)
     parameters = PlantParameters(robot="-", engine="mujoco", mjcf=str(path), safe_stop="zero")
-    plant = driven(make_plant(robot, parameters, session=1), np.zeros(6), 0)
+    plant = drive(make_plant(robot, parameters, session=1), np.zeros(6), 0)
     plant.robot.set_state(np.array([0.0, 0.0, 0.2, 0.0, 0.0, 0.0, 1.0]), np.zeros(6))
-    driven(plant, np.zeros(6), 1000)
+    drive(plant, np.zeros(6), 1000)
     assert plant.q[2] == pytest.approx(0.05, abs=1e-3)  # MuJoCo's contacts give way by its solimp
     assert np.abs(plant.v).max() < 1e-3
     assert plant.robot.engine.model.opt.timestep == pytest.approx(1e-3)
@@ -251,11 +274,11 @@ def test_an_overlay_in_the_words_of_a_file_is_the_overlaid_robot(joint: str) -> 
     panda = interpreted_robot(Robot.from_urdf(text))
     overlay = {"joints": {joint: {"stiffness": 30.0, "rest": 0.01, "damping": 2.0}}}
     real = real_robot(panda, PlantParameters(robot="-", overlay=overlay))
-    again = interpreted_robot(Robot(real.as_described))
+    reread = interpreted_robot(Robot(real.as_described))
     q, v = panda.random_configuration(seed=4), np.linspace(-0.5, 0.5, 8)
-    one, two = (robot.inverse_dynamics(q, v, np.zeros(8)) for robot in (real, again))
-    np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-12)  # roundings
-    assert np.abs(one - panda.inverse_dynamics(q, v, np.zeros(8))).max() > 1e-2
+    tau, two = (robot.inverse_dynamics(q, v, np.zeros(8)) for robot in (real, reread))
+    np.testing.assert_allclose(tau, two, rtol=1e-12, atol=1e-12)  # roundings
+    assert np.abs(tau - panda.inverse_dynamics(q, v, np.zeros(8))).max() > 1e-2
 
 
 HINGED = """<mujoco model="hinged"><compiler angle="radian" autolimits="true"/><worldbody><body name="bar">
@@ -271,7 +294,7 @@ def test_limits_act_where_they_are_asked_for_and_actuators_never(tmp_path: Path,
     parameters = PlantParameters(
         robot="-", engine="mujoco", mjcf=str(path), position_limits=limits, safe_stop="zero", initial_position=[0.0]
     )
-    plant = driven(make_plant(Robot.from_file(path), parameters, session=1), [0.0], 500)
+    plant = drive(make_plant(Robot.from_file(path), parameters, session=1), [0.0], 500)
     assert bool(plant.q[0] > 0.6) is not limits
     assert not limits or plant.q[0] == pytest.approx(0.5, abs=0.05)  # the limit gives way by MuJoCo's solimp
 
@@ -285,10 +308,7 @@ def test_limits_act_where_they_are_asked_for_and_actuators_never(tmp_path: Path,
         ({"integrator": "explicit_euler"}, "MuJoCo has no step 'explicit_euler', expected one of rk4"),
         ({"contacts": [{"link": "tool0"}]}, "contacts: MuJoCo uses those of its MJCF file"),
         ({"overlay": OTHERWISE, "mjcf": "BRICK"}, "expected one of 'overlay' and 'mjcf'"),
-        (
-            {"overlay": {"locked": ["elbow_joint"]}},
-            "with joint 'elbow_joint' locked cannot be written to a robot file",
-        ),
+        ({"overlay": {"locked": ["elbow_joint"]}}, "with joint 'elbow_joint' locked cannot be written to a robot file"),
         ({"engine": "own", "mjcf": "BRICK"}, "mjcf: a file for MuJoCo, expected engine 'mujoco'"),
     ],
 )
@@ -297,9 +317,9 @@ def test_what_is_refused(ur5e: Robot, tmp_path: Path, changes: dict, message: st
         path = tmp_path / f"{name.lower()}.xml"
         path.write_text(text)
         changes = {key: str(path) if value == name else value for key, value in changes.items()}
-    with pytest.raises(DynError) as caught:
+    with pytest.raises(DynError) as error:
         make_plant(ur5e, PlantParameters(robot="-", **{"engine": "mujoco", **changes}), session=1)
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def test_a_screw_is_refused_by_name() -> None:

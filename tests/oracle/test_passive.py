@@ -18,9 +18,10 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.description import Description
 from dyn_service.model.mimic import without_mimics
 from dyn_service.parsing.urdf.reader import read
-from tests.oracle.example_robots import EACH, FIRST, SUPPORTED, path_of
+from tests.comparing import assert_close
+from tests.oracle.example_robots import ALL_CASES, ONE_PER_FAMILY, SUPPORTED, path_of
 from tests.oracle.test_many_types import PARTS, mjcf
-from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE, relative_errors
+from tests.oracle.test_pinocchio import ROUNDING_OF_A_SOLUTION, TOLERANCE
 from tests.passive import restless
 from tests.terms.interpreting import interpreted_robot
 
@@ -42,63 +43,69 @@ def modelled(robot: Robot) -> mujoco.MjModel | None:
         return None
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", ALL_CASES)
 def test_example_robot(name: str) -> None:
     robot = interpreted_robot(restless(free(name), 1, PARTS))
     model = modelled(robot) if robot.nv else None
     if model is None:
         pytest.skip("nothing moves, or MuJoCo does not take its inertias")
     data = mujoco.MjData(model)
-    at = np.array([model.joint(joint).dofadr[0] for joint in robot.joint_names])
-    own = robot.tree.passive
-    for numbers, ours in ((model.dof_damping, own.damping), (model.dof_armature, own.armature)):
-        assert np.array_equal(numbers[at], ours)
-    assert np.array_equal(model.jnt_stiffness[at], own.stiffness)
-    assert np.array_equal(model.qpos_spring[at], own.rest)
+    dofs = np.array([model.joint(joint).dofadr[0] for joint in robot.joint_names])
+    passive_parameters = robot.tree.passive
+    for numbers, ours in (
+        (model.dof_damping, passive_parameters.damping),
+        (model.dof_armature, passive_parameters.armature),
+    ):
+        assert np.array_equal(numbers[dofs], ours)
+    assert np.array_equal(model.jnt_stiffness[dofs], passive_parameters.stiffness)
+    assert np.array_equal(model.qpos_spring[dofs], passive_parameters.rest)
     rng = np.random.default_rng(2)
     q = rng.uniform(-3.0, 3.0, (STATES, robot.nq))
     v, a = rng.uniform(-2.0, 2.0, (2, STATES, robot.nv))
     tau, biases, passive, accelerations = (np.empty((STATES, robot.nv)) for _ in range(4))
     matrices, energies, full = np.empty((STATES, robot.nv, robot.nv)), np.empty((STATES, 2)), np.zeros((model.nv,) * 2)
     for k in range(STATES):
-        data.qpos[at], data.qvel[at], data.qacc[at] = q[k], v[k], a[k]
+        data.qpos[dofs], data.qvel[dofs], data.qacc[dofs] = q[k], v[k], a[k]
         mujoco.mj_inverse(model, data)
-        tau[k], passive[k] = data.qfrc_inverse[at], data.qfrc_passive[at]
-        biases[k] = data.qfrc_bias[at] - passive[k]
+        tau[k], passive[k] = data.qfrc_inverse[dofs], data.qfrc_passive[dofs]
+        biases[k] = data.qfrc_bias[dofs] - passive[k]
         mujoco.mj_fullM(model, data, full)
-        matrices[k] = full[np.ix_(at, at)]
+        matrices[k] = full[np.ix_(dofs, dofs)]
         mujoco.mj_energyPos(model, data)
         mujoco.mj_energyVel(model, data)
         energies[k] = data.energy
-        data.qfrc_applied[at] = tau[k]
+        data.qfrc_applied[dofs] = tau[k]
         mujoco.mj_forward(model, data)
-        accelerations[k] = data.qacc[at]
-    found = robot.passive_forces(q, v)
+        accelerations[k] = data.qacc[dofs]
+    efforts = robot.passive_forces(q, v)
     energy = robot.energy(q, v)
-    for ours, theirs in (
-        (robot.inverse_dynamics(q, v, a), tau),
-        (robot.mass_matrix(q), matrices),
-        (robot.bias_forces(q, v), biases),
-        (-found.damping - found.springs, passive),
-        (energy.kinetic[:, None], energies[:, 1:]),
-        (robot.computed_torque(q, v, q, v, a, kp=3.0, kd=5.0), tau),
-        (robot.body_recursion(q, v, a).tau, tau),
+    for term, ours, mujoco_answer in (
+        ("inverse_dynamics", robot.inverse_dynamics(q, v, a), tau),
+        ("mass_matrix", robot.mass_matrix(q), matrices),
+        ("bias_forces", robot.bias_forces(q, v), biases),
+        ("passive_forces.damping, with springs", -efforts.damping - efforts.springs, passive),
+        ("energy.kinetic", energy.kinetic, energies[:, 1]),
+        ("computed_torque", robot.computed_torque(q, v, q, v, a, kp=3.0, kd=5.0), tau),
+        ("body_recursion.tau", robot.body_recursion(q, v, a).tau, tau),
     ):
-        assert relative_errors(ours, theirs).max() <= TOLERANCE
+        assert_close(term, ours, mujoco_answer, TOLERANCE, robot, q, v, a)
     # Potential energies are zero at places of their own.
-    assert relative_errors(np.diff(energy.potential)[:, None], np.diff(energies[:, :1], axis=0)).max() <= TOLERANCE
-    allowed = np.maximum(TOLERANCE, ROUNDING_OF_A_SOLUTION * np.linalg.cond(matrices))
+    potential, expected = np.diff(energy.potential)[:, None], np.diff(energies[:, :1], axis=0)
+    assert_close("energy.potential, differences", potential, expected, TOLERANCE, robot, q[1:], v[1:], a[1:])
+    tolerance_of_solution = np.maximum(TOLERANCE, ROUNDING_OF_A_SOLUTION * np.linalg.cond(matrices))
     for method in ("articulated", "mass_matrix"):
         try:
             solved = robot.forward_dynamics(q, v, tau, method=method)  # type: ignore[arg-type]
         except FailedPreconditionError:
             pytest.fail("armature leaves no joint without inertia")
-        assert np.all(relative_errors(solved, accelerations) <= allowed)
+        assert_close(f"forward_dynamics, {method}", solved, accelerations, tolerance_of_solution, robot, q, v, a)
 
 
-@pytest.mark.parametrize(("names", "least"), [(FIRST, 20), pytest.param(SUPPORTED, 40, marks=pytest.mark.wide)])
-def test_on_enough_robots(names: Sequence[str], least: int) -> None:
+@pytest.mark.parametrize(
+    ("names", "min_count"), [(ONE_PER_FAMILY, 20), pytest.param(SUPPORTED, 40, marks=pytest.mark.wide)]
+)
+def test_on_enough_robots(names: Sequence[str], min_count: int) -> None:
     """How many of them MuJoCo takes: the promise is twenty."""
     robots = (restless(free(name), 1, PARTS) for name in names)
-    taken = (robot for robot in robots if robot.nv > 0 and modelled(robot) is not None)
-    assert len(list(islice(taken, least))) == least
+    accepted = (robot for robot in robots if robot.nv > 0 and modelled(robot) is not None)
+    assert len(list(islice(accepted, min_count))) == min_count

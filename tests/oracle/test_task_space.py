@@ -16,6 +16,7 @@ import pytest
 from dyn_service.api.spec import DIRECTIONS
 from dyn_service.engine.robot import Robot
 from dyn_service.model.description import RootType
+from tests.comparing import assert_close
 from tests.conftest import URDF
 from tests.oracle.example_robots import SUPPORTED, path_of
 from tests.oracle.pinocchio_oracle import Oracle
@@ -25,16 +26,12 @@ from tests.terms.interpreting import interpreting
 from tests.wide import wide
 
 STATES = 4
-FRAMES = {
-    "world_aligned": pin.LOCAL_WORLD_ALIGNED,
-    "local": pin.LOCAL,
-    "world": pin.WORLD,
-}
+FRAMES = {"world_aligned": pin.LOCAL_WORLD_ALIGNED, "local": pin.LOCAL, "world": pin.WORLD}
 TOLERANCE = 1e-11
 """Relative to the largest entry. Both sides round at 1e-16 of their intermediate results; in links far out on the
 random trees, and about the world's origin, these are some thousand times what is left.
 """
-SOLVED = 64 * np.finfo(float).eps
+ROUNDING_OF_A_SOLUTION = 64 * np.finfo(float).eps
 """What is solved with M, or with Omega, parts by rounding times its condition number, as in test_pinocchio.py."""
 
 
@@ -82,23 +79,23 @@ class Points:
         """Pinocchio's answer at one state, angular parts first."""
         model = self.oracle.model.copy()
         of_link = model.frames[model.getFrameId(self.links[k], pin.FrameType.BODY)]
-        placed = of_link.placement * pin.SE3(np.eye(3), self.points[k])
-        at = model.addFrame(pin.Frame("the point", of_link.parentJoint, placed, pin.FrameType.OP_FRAME))
+        placement = of_link.placement * pin.SE3(np.eye(3), self.points[k])
+        frame_id = model.addFrame(pin.Frame("the point", of_link.parentJoint, placement, pin.FrameType.OP_FRAME))
         data, seen, q = model.createData(), FRAMES[frame], self.position(k)
         pin.forwardKinematics(model, data, q, self.v[k], np.zeros(model.nv))
         pin.computeJointJacobians(model, data, q)
         pin.updateFramePlacements(model, data)
         # The acceleration: of the point itself if the axes are fixed in the world, otherwise a spatial one.
         rate = pin.getFrameClassicalAcceleration if frame == "world_aligned" else pin.getFrameAcceleration
-        J = pin.getFrameJacobian(model, data, at, seen)
+        J = pin.getFrameJacobian(model, data, frame_id, seen)
         upper = np.triu(pin.crba(model, data, q))
         M = upper + np.triu(upper, 1).T
         return {
-            "rotation": data.oMf[at].rotation,
-            "position": data.oMf[at].translation,
-            "velocity": _angular_first(pin.getFrameVelocity(model, data, at, seen).vector),
+            "rotation": data.oMf[frame_id].rotation,
+            "position": data.oMf[frame_id].translation,
+            "velocity": _angular_first(pin.getFrameVelocity(model, data, frame_id, seen).vector),
             "jacobian": _angular_first(J),
-            "bias": _angular_first(rate(model, data, at, seen).vector),
+            "bias": _angular_first(rate(model, data, frame_id, seen).vector),
             "mass matrix": M,
         }
 
@@ -107,63 +104,70 @@ def _angular_first(x: np.ndarray) -> np.ndarray:
     return np.concatenate([x[3:], x[:3]])
 
 
-def close(ours: Any, theirs: np.ndarray, tolerance: float = TOLERANCE) -> bool:
-    assert np.shape(ours) == theirs.shape
-    return bool(np.abs(ours - theirs).max(initial=0.0) <= tolerance * max(np.abs(theirs).max(initial=0.0), 1e-3))
+SMALL = 1e-3
+"""Errors of answers whose largest entry is smaller are relative to this."""
 
 
-HERE = [("0", "fixed"), ("7", "floating"), ("12", "fixed"), ("panda", "fixed"), ("solo12", "floating")]
+DEFAULT_CASES = [("0", "fixed"), ("7", "floating"), ("12", "fixed"), ("panda", "fixed"), ("solo12", "floating")]
 TREES = [(str(seed), root) for seed in range(1, 60, 4) for root in ("fixed", "floating")]
-MACHINES = [(name, root) for name in SUPPORTED[::4] if "iris" not in name for root in ("fixed", "floating")]
+ROBOTS = [(name, root) for name in SUPPORTED[::4] if "iris" not in name for root in ("fixed", "floating")]
 """But a robot without joints, of which Pinocchio makes no data."""
-CASES = wide([*HERE, *TREES, *MACHINES], HERE.__contains__)
+CASES = wide([*DEFAULT_CASES, *TREES, *ROBOTS], DEFAULT_CASES.__contains__)
 
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize(("name", "root"), CASES)
 def test_motion_of_points(name: str, root: RootType, frame: Any) -> None:
     """All states in one call, each with its own link."""
-    of = Points(name, root)
-    ours = of.robot.point_motion(of.q, of.v, of.links, point=of.points, frame=frame)
+    points = Points(name, root)
+    ours = points.robot.point_motion(points.q, points.v, points.links, point=points.points, frame=frame)
     for k in range(STATES):
-        theirs = of.theirs(k, frame)
-        for output in ("rotation", "position", "velocity", "jacobian", "bias"):
-            assert close(getattr(ours, output)[k], theirs[output]), (output, of.links[k])
-        assert close(ours.jacobian[k] @ of.v[k], theirs["velocity"])
+        reference, state = points.theirs(k, frame), (points.robot, points.q[k], points.v[k])
+        answers = {
+            output: getattr(ours, output)[k] for output in ("rotation", "position", "velocity", "jacobian", "bias")
+        }
+        for output, answer in answers.items():
+            term = f"point_motion.{output}, {frame}, link '{points.links[k]}'"
+            assert_close(term, answer, reference[output], TOLERANCE, *state, min_scale=SMALL)
+        term = f"point_motion.velocity, J v, {frame}"
+        assert_close(term, answers["jacobian"] @ points.v[k], reference["velocity"], TOLERANCE, *state, min_scale=SMALL)
 
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize(("name", "root"), CASES)
 def test_operational_space(name: str, root: RootType, frame: Any) -> None:
     """J M^-1 J^T of all directions, and its inverse in those in which the link can move."""
-    of = Points(name, root)
-    answered = singular = 0
+    points = Points(name, root)
+    regular = singular = 0
     for k in range(STATES):
-        theirs = of.theirs(k, frame)
-        J, M = theirs["jacobian"], theirs["mass matrix"]
+        reference, state = points.theirs(k, frame), (points.robot, points.q[k], points.v[k])
+        J, M = reference["jacobian"], reference["mass matrix"]
         if np.linalg.cond(M) > 1e12:
             singular += 1  # shoulders whose links between have no inertia
             continue
         Omega = J @ np.linalg.solve(M, J.T)
-        allowed = max(TOLERANCE, SOLVED * np.linalg.cond(M))
-        for few in (None, ["x", "y", "z"], ["rz"], ["y", "rx"]):
-            chosen = [DIRECTIONS.index(each) for each in few or DIRECTIONS]
-            part = Omega[np.ix_(chosen, chosen)]
-            found = of.robot.operational_space(
-                of.q[k], of.links[k], point=of.points[k], directions=few, frame=frame, passive=False
+        tolerance_of_solution = max(TOLERANCE, ROUNDING_OF_A_SOLUTION * np.linalg.cond(M))
+        for directions in (None, ["x", "y", "z"], ["rz"], ["y", "rx"]):
+            rows = [DIRECTIONS.index(direction) for direction in directions or DIRECTIONS]
+            part = Omega[np.ix_(rows, rows)]
+            answer = points.robot.operational_space(
+                points.q[k], points.links[k], point=points.points[k], directions=directions, frame=frame, passive=False
             )
-            assert close(found.mobility, Omega, allowed)
-            kinds = np.repeat([np.trace(Omega[:3, :3]), np.trace(Omega[3:, 3:])], 3)[chosen]
-            scaled = part / np.sqrt(np.outer(kinds, kinds) + 1e-300)
-            least = np.linalg.eigvalsh(scaled)[0]  # relative to the mobility of rotation or translation
-            if least < 1e-15:
-                assert np.isnan(found.inertia).all()
-            elif least > 1e-8:
-                answered += 1
-                inside = np.zeros((6, 6))
-                inside[np.ix_(chosen, chosen)] = np.linalg.inv(part)
-                assert close(found.inertia, inside, max(allowed, SOLVED * np.linalg.cond(part)))
-    assert answered or singular == STATES
+            term = f"operational_space.mobility, {directions}, {frame}, link '{points.links[k]}'"
+            assert_close(term, answer.mobility, Omega, tolerance_of_solution, *state, min_scale=SMALL)
+            kinds = np.repeat([np.trace(Omega[:3, :3]), np.trace(Omega[3:, 3:])], 3)[rows]
+            normalised = part / np.sqrt(np.outer(kinds, kinds) + 1e-300)
+            smallest = np.linalg.eigvalsh(normalised)[0]  # relative to the mobility of rotation or translation
+            if smallest < 1e-15:
+                assert np.isnan(answer.inertia).all()
+            elif smallest > 1e-8:
+                regular += 1
+                inertia = np.zeros((6, 6))
+                inertia[np.ix_(rows, rows)] = np.linalg.inv(part)
+                term = term.replace("mobility", "inertia")
+                tolerance = max(tolerance_of_solution, ROUNDING_OF_A_SOLUTION * np.linalg.cond(part))
+                assert_close(term, answer.inertia, inertia, tolerance, *state, min_scale=SMALL)
+    assert regular or singular == STATES
 
 
 @pytest.mark.parametrize("seed", wide(range(2, 40, 4), {2, 6}.__contains__))
@@ -182,6 +186,8 @@ def test_jacobians_of_mujoco(seed: int) -> None:
         ours = robot.point_motion(q, v, link, point=point)
         turns, shifts = np.zeros((2, 3, model.nv))
         mujoco.mj_jac(model, data, shifts, turns, ours.position, model.body(link).id)
-        assert close(ours.jacobian, np.concatenate([turns, shifts])[:, place], 1e-10)
+        jacobian, state = np.concatenate([turns, shifts])[:, place], (robot, q, v)
+        assert_close(f"point_motion.jacobian, link '{link}'", ours.jacobian, jacobian, 1e-10, *state, min_scale=SMALL)
         mujoco.mj_jacDot(model, data, shifts, turns, ours.position, model.body(link).id)
-        assert close(ours.bias, np.concatenate([turns, shifts])[:, place] @ v, 1e-10)
+        bias = np.concatenate([turns, shifts])[:, place] @ v
+        assert_close(f"point_motion.bias, link '{link}'", ours.bias, bias, 1e-10, *state, min_scale=SMALL)

@@ -25,21 +25,21 @@ ROUNDING = 5e-12
 def poses(robot: Description) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """R_WL and p_WL of every link at q = 0, by walking the joints."""
     inboard = {joint.child: joint for joint in robot.joints}
-    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    poses_of_links: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def pose(link: str) -> tuple[np.ndarray, np.ndarray]:
-        if link not in found:
+        if link not in poses_of_links:
             joint = inboard.get(link)
             if joint is None:
-                found[link] = np.eye(3), np.zeros(3)
+                poses_of_links[link] = np.eye(3), np.zeros(3)
             else:
                 rotation, origin = pose(joint.parent)
-                found[link] = rotation @ joint.rotation, origin + rotation @ joint.xyz
-        return found[link]
+                poses_of_links[link] = rotation @ joint.rotation, origin + rotation @ joint.xyz
+        return poses_of_links[link]
 
     for link in robot.links:
         pose(link.name)
-    return found
+    return poses_of_links
 
 
 def spatial(inertial: Inertial, rotation: np.ndarray, origin: np.ndarray) -> np.ndarray:
@@ -50,8 +50,8 @@ def spatial(inertial: Inertial, rotation: np.ndarray, origin: np.ndarray) -> np.
     x, y, z = origin + rotation @ inertial.com
     skew = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
     turn = rotation @ inertial.rotation
-    about = turn @ inertial.inertia @ turn.T - inertial.mass * skew @ skew
-    return np.block([[inertial.mass * np.eye(3), -inertial.mass * skew], [inertial.mass * skew, about]])
+    I_origin = turn @ inertial.inertia @ turn.T - inertial.mass * skew @ skew
+    return np.block([[inertial.mass * np.eye(3), -inertial.mass * skew], [inertial.mass * skew, I_origin]])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.parent.name}-{path.stem}")
@@ -65,22 +65,23 @@ def test_placements_and_inertias(path: Path) -> None:
     pin.framesForwardKinematics(model, data, pin.neutral(model))
     movable = [joint for joint in robot.joints if joint.type != "fixed"]
     assert sorted(joint.name for joint in movable) == sorted(list(model.names)[1:])
-    carried = [np.zeros((6, 6)) for _ in model.joints]
-    placed = poses(robot)
+    inertias = [np.zeros((6, 6)) for _ in model.joints]
+    link_poses = poses(robot)
     for link in robot.links:
-        rotation, origin = placed[link.name]
+        rotation, origin = link_poses[link.name]
         frame = model.frames[model.getFrameId(link.name, pin.FrameType.BODY)]
-        theirs = data.oMi[frame.parentJoint] * frame.placement
-        assert np.abs(theirs.rotation - rotation).max() < ROUNDING, link.name
-        assert np.abs(theirs.translation - origin).max() < ROUNDING, link.name
+        pinocchio_pose = data.oMi[frame.parentJoint] * frame.placement
+        assert np.abs(pinocchio_pose.rotation - rotation).max() < ROUNDING, f"rotation of link '{link.name}'"
+        assert np.abs(pinocchio_pose.translation - origin).max() < ROUNDING, f"origin of link '{link.name}'"
         if link.inertial is not None:
-            carried[frame.parentJoint] += spatial(link.inertial, rotation, origin)
+            inertias[frame.parentJoint] += spatial(link.inertial, rotation, origin)
     # Per body of Pinocchio, seen from the world: links behind fixed joints have been added there.
-    for ours, pose, inertia in zip(carried, data.oMi, model.inertias, strict=True):
+    for name, ours, pose, inertia in zip(model.names, inertias, data.oMi, model.inertias, strict=True):
         expected = pose.act(inertia).matrix()
-        assert np.abs(ours - expected).max() <= 10 * ROUNDING * max(1.0, np.abs(expected).max())
+        limit = 10 * ROUNDING * max(1.0, np.abs(expected).max())
+        assert np.abs(ours - expected).max() <= limit, f"inertia of the links behind joint '{name}'"
     for joint in movable:
         limit = joint.limit
         if joint.type in ("revolute", "prismatic") and limit and limit.lower is not None and limit.upper is not None:
-            at = model.joints[model.getJointId(joint.name)].idx_q
-            assert (model.lowerPositionLimit[at], model.upperPositionLimit[at]) == (limit.lower, limit.upper)
+            q_index = model.joints[model.getJointId(joint.name)].idx_q
+            assert (model.lowerPositionLimit[q_index], model.upperPositionLimit[q_index]) == (limit.lower, limit.upper)

@@ -55,7 +55,7 @@ def mujoco_points(file: Path, bodies: dict[str, float]) -> dict[str, list[np.nda
     for joint, value in bodies.items():
         data.joint(joint).qpos[0] = value
     mujoco.mj_kinematics(model, data)
-    found: dict[str, list[np.ndarray]] = {}
+    points_of: dict[str, list[np.ndarray]] = {}
     for k in range(model.ngeom):
         size = np.diag(model.geom_size[k])
         points = np.vstack([np.zeros(3), size if model.geom_type[k] != mujoco.mjtGeom.mjGEOM_PLANE else np.eye(3)[2:]])
@@ -66,40 +66,42 @@ def mujoco_points(file: Path, bodies: dict[str, float]) -> dict[str, list[np.nda
         if model.geom_type[k] == mujoco.mjtGeom.mjGEOM_MESH:
             points = points[np.lexsort(np.round(points, 4).T)]
         name = model.body(model.geom_bodyid[k]).name
-        found.setdefault(name, []).append(np.vstack([points, [[model.geom_contype[k], model.geom_group[k] > 2, 0.0]]]))
-    return found
+        points_of.setdefault(name, []).append(
+            np.vstack([points, [[model.geom_contype[k], model.geom_group[k] > 2, 0.0]]])
+        )
+    return points_of
 
 
-@pytest.mark.parametrize("through", ["xml", "sdf"])
-def test_geoms_stand_where_mujoco_places_those_of_the_source(source: Path, tmp_path: Path, through: str) -> None:
+@pytest.mark.parametrize("format_name", ["xml", "sdf"])
+def test_geoms_stand_where_mujoco_places_those_of_the_source(source: Path, tmp_path: Path, format_name: str) -> None:
     rng = np.random.default_rng(4)
-    middle, back = tmp_path / "there" / f"r.{through}", tmp_path / "back" / "deep" / "r.xml"
+    middle, back = tmp_path / "there" / f"r.{format_name}", tmp_path / "back" / "deep" / "r.xml"
     for target in (middle, back):
         target.parent.mkdir(parents=True)
     joints = ["x", "j", "k"]
-    if through == "sdf":  # from which MuJoCo would get links without mass between joints of one body
+    if format_name == "sdf":  # from which MuJoCo would get links without mass between joints of one body
         text = MJCF.replace('<joint name="x" type="slide" axis="1 0 0"/>', "")
         source.write_text(text.replace(' pos="0.1 0 0.2"', "").replace(' pos="0 0.3 0"', ""), "utf-8")
         joints = ["j", "k"]
     notes = convert(source, middle) + convert(middle, back)
-    lost = {"its shapes are not written: SDFormat's world has none"} if through == "sdf" else set()
-    assert {note.text for note in notes if "shape" in note.text} == lost
+    losses = {"its shapes are not written: SDFormat's world has none"} if format_name == "sdf" else set()
+    assert {note.text for note in notes if "shape" in note.text} == losses
     for _ in range(5):
         q = dict(zip(joints, rng.uniform(-1.0, 1.0, len(joints)), strict=True))
-        expected, found = mujoco_points(source, q), mujoco_points(back, q)
-        if through == "sdf":  # there a shape is a visual one or a collision, so those that are both are two
+        expected, points = mujoco_points(source, q), mujoco_points(back, q)
+        if format_name == "sdf":  # there a shape is a visual one or a collision, so those that are both are two
             del expected["world"]
             expected = {
-                name: [each for each in geoms for _ in range(2 if each[-1, 0] and not each[-1, 1] else 1)]
+                name: [geom for geom in geoms for _ in range(2 if geom[-1, 0] and not geom[-1, 1] else 1)]
                 for name, geoms in expected.items()
             }
-        assert {name: len(geoms) for name, geoms in found.items()} == {n: len(g) for n, g in expected.items()}
+        assert {name: len(geoms) for name, geoms in points.items()} == {n: len(g) for n, g in expected.items()}
         for name, geoms in expected.items():
-            for one, other in zip(geoms, found[name], strict=True):
+            for geom, other in zip(geoms, points[name], strict=True):
                 # meshes have single precision, and 2 m
-                atol = 2e-6 if len(one) > 6 else ROUNDED
-                np.testing.assert_allclose(other[:-1], one[:-1], atol=atol)
-                assert through == "sdf" or (other[-1] == one[-1]).all()
+                atol = 2e-6 if len(geom) > 6 else ROUNDED
+                np.testing.assert_allclose(other[:-1], geom[:-1], atol=atol)
+                assert format_name == "sdf" or (other[-1] == geom[-1]).all()
 
 
 def test_urdf_gets_capsules_in_parts_and_notes_on_what_it_lacks(source: Path, tmp_path: Path) -> None:
@@ -134,30 +136,35 @@ REAL = (
 
 
 @pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("through", ["urdf", "sdf"])
+@pytest.mark.parametrize("format_name", ["urdf", "sdf"])
 @pytest.mark.parametrize("role", [pinocchio.GeometryType.VISUAL, pinocchio.GeometryType.COLLISION])
-def test_pinocchio_places_them_as_in_the_source(name: str, through: str, role: object, tmp_path: Path) -> None:
+def test_pinocchio_places_them_as_in_the_source(name: str, format_name: str, role: object, tmp_path: Path) -> None:
     """`buildGeomFromUrdf` of the source and of the file that comes back."""
-    source, middle, back = path_of(name), tmp_path / f"r.{through}", tmp_path / "back.urdf"
+    source, middle, back = path_of(name), tmp_path / f"r.{format_name}", tmp_path / "back.urdf"
     convert(source, middle)
     convert(middle, back)
     packages = next(folder for folder in source.parents if folder.name == "share")
-    placed = []
+    placements = []
     for file in (source, back):
         model = pinocchio.buildModelFromUrdf(str(file))
         geometry = pinocchio.buildGeomFromUrdf(model, str(file), role, package_dirs=[str(packages)], mesh_loader=MESHES)
         q = np.concatenate([_angle(joint, name) for joint, name in zip(model.joints, model.names, strict=True)][1:])
         data, places = model.createData(), geometry.createData()
         pinocchio.updateGeometryPlacements(model, data, geometry, places, q)
-        found = [
-            (model.frames[each.parentFrame].name, Path(each.meshPath).name, each.meshScale.tolist(), M.homogeneous)
-            for each, M in zip(geometry.geometryObjects, places.oMg, strict=True)
+        objects = [
+            (
+                model.frames[geometry_object.parentFrame].name,
+                Path(geometry_object.meshPath).name,
+                geometry_object.meshScale.tolist(),
+                M.homogeneous,
+            )
+            for geometry_object, M in zip(geometry.geometryObjects, places.oMg, strict=True)
         ]
-        placed.append(sorted(found, key=lambda each: each[0]))
-    assert len(placed[0]) > 5
-    for one, other in zip(*placed, strict=True):
-        assert one[:3] == other[:3]
-        np.testing.assert_allclose(other[3], one[3], atol=ROUNDED)
+        placements.append(sorted(objects, key=lambda geometry_object: geometry_object[0]))
+    assert len(placements[0]) > 5
+    for before_conversion, other in zip(*placements, strict=True):
+        assert before_conversion[:3] == other[:3]
+        np.testing.assert_allclose(other[3], before_conversion[3], atol=ROUNDED)
 
 
 def _angle(joint: pinocchio.JointModel, name: str) -> np.ndarray:
@@ -173,29 +180,29 @@ def test_paths_of_meshes(tmp_path: Path) -> None:
     trimesh.creation.box((1, 1, 1)).export(tmp_path / "pack" / "b.stl")
     source = tmp_path / "pack" / "in" / "r.urdf"
     addresses = ("../b.stl", "package://pack/b.stl", "package://none/b.stl", "../b.dae")
-    visuals = "".join(f'<visual><geometry><mesh filename="{one}"/></geometry></visual>' for one in addresses)
+    visuals = "".join(f'<visual><geometry><mesh filename="{address}"/></geometry></visual>' for address in addresses)
     source.write_text(
         f'<robot name="r"><link name="a">{visuals}<collision><geometry><cone/></geometry></collision></link></robot>',
         "utf-8",
     )
 
-    def carried(target: str) -> tuple[list[str], list[Note]]:
+    def converted(target: str) -> tuple[list[str], list[Note]]:
         notes = convert(source, tmp_path / "out" / target)
-        return [each.mesh for link in read_file(tmp_path / "out" / target).links for each in link.shapes], notes
+        return [shape.mesh for link in read_file(tmp_path / "out" / target).links for shape in link.shapes], notes
 
     for target in ("r.urdf", "r.sdf"):
-        meshes, notes = carried(target)
+        meshes, notes = converted(target)
         assert meshes == ["../pack/b.stl", *addresses[1:3], "../pack/b.dae"]
-        (lost,) = [note.text for note in notes if "shape" in note.text]
-        assert unnamed(lost, "shape", "box, cylinder, capsule, sphere, mesh") == []
-    meshes, notes = carried("r.xml")
+        (loss,) = [note.text for note in notes if "shape" in note.text]
+        assert unnamed(loss, "shape", "box, cylinder, capsule, sphere, mesh") == []
+    meshes, notes = converted("r.xml")
     assert meshes == ["../pack/b.stl", "../pack/b.stl"]
     assert [note.text for note in notes if "MuJoCo" in note.text or "such file" in note.text] == [
-        f"a shape: the mesh {one}: there is no such file, expected .stl or .obj" for one in addresses[2:]
+        f"a shape: the mesh {address}: there is no such file, expected .stl or .obj" for address in addresses[2:]
     ]
     assert mujoco.MjModel.from_xml_path(str(tmp_path / "out" / "r.xml")).ngeom == 2
     back = read_text(urdf_of(tmp_path / "out" / "r.xml")).links[1].shapes
-    assert {each.mesh for each in back} == {(tmp_path / "pack" / "b.stl").as_uri()}
+    assert {shape.mesh for shape in back} == {(tmp_path / "pack" / "b.stl").as_uri()}
 
 
 def test_frames_and_planes_of_sdf(tmp_path: Path) -> None:
@@ -209,14 +216,14 @@ def test_frames_and_planes_of_sdf(tmp_path: Path) -> None:
 <frame name="f"><pose>0.5 0.6 0.7 0.3 0 0</pose></frame></model></sdf>""",
         "utf-8",
     )
-    box, plane, unread = read_file(source).links[1].shapes
-    at, turn = pinocchio.SE3, pinocchio.rpy.rpyToMatrix
-    link, frame = at(turn(0.1, 0.2, 0.3), np.array([1.0, 2, 3])), at(turn(0.3, 0.0, 0.0), np.array([0.5, 0.6, 0.7]))
-    expected = link.inverse() * frame * at(turn(0.0, 0.0, 0.5), np.array([0.1, 0, 0]))
+    box, plane, unsupported = read_file(source).links[1].shapes
+    se3, turn = pinocchio.SE3, pinocchio.rpy.rpyToMatrix
+    link, frame = se3(turn(0.1, 0.2, 0.3), np.array([1.0, 2, 3])), se3(turn(0.3, 0.0, 0.0), np.array([0.5, 0.6, 0.7]))
+    expected = link.inverse() * frame * se3(turn(0.0, 0.0, 0.5), np.array([0.1, 0, 0]))
     np.testing.assert_allclose(box.xyz, expected.translation, atol=ROUNDED)
     np.testing.assert_allclose(box.rotation, expected.rotation, atol=ROUNDED)
     np.testing.assert_allclose(plane.rotation[:, 2], np.array([0, 1, 1]) / np.sqrt(2), atol=ROUNDED)
-    assert "its geometry is <heightmap>" in unread.unread
+    assert "its geometry is <heightmap>" in unsupported.unread
 
 
 def test_only_who_names_folders_gets_shapes(source: Path) -> None:

@@ -16,10 +16,11 @@ from dyn_service.model.description import Description, Limit, rooted
 from dyn_service.parsing.conversion import convert, format_of, urdf_of, written
 from dyn_service.parsing.files import read_file, read_text
 from dyn_service.parsing.joint_files import with_joint_file
+from tests.comparing import relative_error
 from tests.conftest import ROBOTS, URDF
 from tests.oracle.example_robots import path_of
 from tests.oracle.mujoco_models import errors
-from tests.oracle.test_pinocchio import TOLERANCE, relative_error
+from tests.oracle.test_pinocchio import TOLERANCE
 from tests.terms.interpreting import interpreted_robot
 from tests.wide import wide
 
@@ -56,10 +57,10 @@ def sized(robot: Robot) -> tuple[np.ndarray, ...]:
 @pytest.mark.parametrize("way", ["sdf", "mjcf"])
 def test_any_file_is_urdf_for_who_reads_no_other(way: str, tmp_path: Path) -> None:
     """A URDF file as it stands, with what it looks like; of others what is written of them."""
-    own = URDF / "ur5e.urdf"
-    assert urdf_of(own) == own.read_text(encoding="utf-8")
+    urdf_file = URDF / "ur5e.urdf"
+    assert urdf_of(urdf_file) == urdf_file.read_text(encoding="utf-8")
     other = tmp_path / f"ur5e.{way}"
-    other.write_text(written(read_file(own), way)[0], encoding="utf-8")
+    other.write_text(written(read_file(urdf_file), way)[0], encoding="utf-8")
     assert [link.name for link in read_text(urdf_of(other)).links] == [link.name for link in read_file(other).links]
     assert urdf_of(other).count("<robot ") == 1
 
@@ -74,27 +75,29 @@ def test_the_format_is_the_named_one_or_else_that_of_the_name() -> None:
 
 def test_a_file_is_written_once_with_its_joint_file_and_root(tmp_path: Path) -> None:
     out = tmp_path / "panda.mjcf"
-    given = {"root": "floating", "joints": URDF.parent / "config" / "panda_joints.yaml"}
-    convert(URDF / "panda.urdf", out, **given)  # type: ignore[arg-type]
+    options = {"root": "floating", "joints": URDF.parent / "config" / "panda_joints.yaml"}
+    convert(URDF / "panda.urdf", out, **options)  # type: ignore[arg-type]
     back = {joint.name: joint for joint in read_file(out).joints}
     assert sum(joint.type == "floating" for joint in back.values()) == 1
     expected = [joint for joint in described("panda").joints if joint.moves.nv]
     assert [back[joint.name].armature for joint in expected] == [joint.armature for joint in expected]
     assert any(joint.armature for joint in expected)
     text = out.read_text(encoding="utf-8")
-    with pytest.raises(InvalidArgumentError) as refused:
+    with pytest.raises(InvalidArgumentError) as excinfo:
         convert(URDF / "ur5e.urdf", out)
-    assert (refused.value.path, out.read_text(encoding="utf-8")) == ("target", text)
+    assert (excinfo.value.path, out.read_text(encoding="utf-8")) == ("target", text)
     convert(URDF / "ur5e.urdf", out, force=True)
     assert read_file(out).name == read_file(URDF / "ur5e.urdf").name
 
 
-@pytest.mark.parametrize(("held", "name"), [("", "a_fixed"), (HELD, "j")], ids=["by nothing", "by a joint"])
-def test_a_fixed_root_is_held_in_sdf(held: str, name: str) -> None:
+@pytest.mark.parametrize(("elements", "name"), [("", "a_fixed"), (HELD, "j")], ids=["by nothing", "by a joint"])
+def test_a_fixed_root_is_held_in_sdf(elements: str, name: str) -> None:
     """A model without a joint to the world floats there; the reader warns about one."""
-    text, notes = written(read_text(f'<robot name="r"><link name="a"/>{held}</robot>'), "sdf")
+    text, notes = written(read_text(f'<robot name="r"><link name="a"/>{elements}</robot>'), "sdf")
     assert [note.text for note in notes if name in note.text and note.kind == "changed"] == (
-        [] if held else ["its fixed root is written as joint 'a_fixed' between the link 'world', which is new, and 'a'"]
+        []
+        if elements
+        else ["its fixed root is written as joint 'a_fixed' between the link 'world', which is new, and 'a'"]
     )
     back = read_text(text)
     assert [(joint.name, joint.type, joint.parent, joint.child) for joint in back.joints] == [
@@ -126,8 +129,8 @@ def test_gravity_goes_along(way: str) -> None:
     """URDF cannot say it, and a note says so."""
     description = replace(described("ur5e"), gravity=(0.1, 0.0, -1.62))
     text, notes = written(description, way)
-    told = any("gravity" in note.text for note in notes)
-    assert (told, read_text(text).gravity) == (
+    has_note = any("gravity" in note.text for note in notes)
+    assert (has_note, read_text(text).gravity) == (
         (True, (0.0, 0.0, -9.81)) if way == "urdf" else (False, (0.1, 0.0, -1.62))
     )
 
@@ -139,25 +142,25 @@ def test_there_and_back(way: str, name: str) -> None:
     description = described(name)
     text, notes = written(description, way)
     back = read_text(text)
-    told = {
+    losses = {
         (note.element, word)
         for note in notes
         for word in ("spring", "armature", "width", "velocity")
         if word in note.text
     }
     for joint in description.joints:
-        where = f"joint '{joint.name}'"
+        element = f"joint '{joint.name}'"
         other = (
-            next(each for each in back.joints if each.name in (joint.name, f"{joint.name}_joint"))
+            next(candidate for candidate in back.joints if candidate.name in (joint.name, f"{joint.name}_joint"))
             if joint.moves.nv
             else joint
         )
-        for word, lost in {
+        for word, is_lost in {
             "armature": joint.armature != other.armature,
             "spring": (joint.stiffness, joint.rest) != (other.stiffness, other.rest),
             "width": bool(joint.friction) and joint.friction_width != other.friction_width,
         }.items():
-            assert lost <= ((where, word) in told or (way == "mjcf" and word == "width")), (where, word)
+            assert is_lost <= ((element, word) in losses or (way == "mjcf" and word == "width")), (element, word)
         assert joint.damping == other.damping
         assert joint.friction == other.friction
     bare = tuple(
@@ -166,18 +169,18 @@ def test_there_and_back(way: str, name: str) -> None:
     bare_back = tuple(
         replace(joint, armature=0.0, stiffness=0.0, rest=0.0, friction_width=None) for joint in back.joints
     )
-    one = interpreted_robot(Robot(replace(description, joints=bare)))
+    robot = interpreted_robot(Robot(replace(description, joints=bare)))
     other_robot = interpreted_robot(Robot(replace(back, joints=bare_back)))
-    renamed = {note.element for note in notes if "is called" in note.text}
-    assert len(one.joint_names) == len(other_robot.joint_names)
-    assert renamed or one.joint_names == other_robot.joint_names
-    q, v, a = sized(one)
-    ours, theirs = one.inverse_dynamics(q, v, a), other_robot.inverse_dynamics(q, v, a)
-    assert relative_error(theirs, ours) < 1e-13
+    new_names = {note.element for note in notes if "is called" in note.text}
+    assert len(robot.joint_names) == len(other_robot.joint_names)
+    assert new_names or robot.joint_names == other_robot.joint_names
+    q, v, a = sized(robot)
+    tau, tau_back = robot.inverse_dynamics(q, v, a), other_robot.inverse_dynamics(q, v, a)
+    assert relative_error(tau_back, tau) < 1e-13
     if name in TO_THE_BIT and way != "mjcf":
-        assert np.array_equal(ours, theirs)
-        assert (one.fingerprint == other_robot.fingerprint) == (way == "urdf")  # in SDFormat a joint holds the root
-    assert {link for link in other_robot.link_names if not link.endswith("_link")} <= set(one.link_names) | {"world"}
+        assert np.array_equal(tau, tau_back)
+        assert (robot.fingerprint == other_robot.fingerprint) == (way == "urdf")  # in SDFormat a joint holds the root
+    assert {link for link in other_robot.link_names if not link.endswith("_link")} <= set(robot.link_names) | {"world"}
 
 
 @pytest.mark.parametrize("name", [*OWN, *REAL])
@@ -203,14 +206,14 @@ def test_in_the_hands_of_mujoco(name: str) -> None:
 
 
 def test_enough_of_them_are_taken() -> None:
-    taken = 0
+    count = 0
     for name in [*OWN, *REAL]:
         try:
             mujoco.MjModel.from_xml_string(written(described(name), "mjcf")[0])
         except ValueError:
             continue
-        taken += 1
-    assert taken >= 12
+        count += 1
+    assert count >= 12
 
 
 def test_a_floating_root() -> None:
@@ -218,23 +221,23 @@ def test_a_floating_root() -> None:
     text, _ = written(description, "mjcf")
     model = mujoco.MjModel.from_xml_string(text)
     assert max(errors(text, model).values()) <= TOLERANCE
-    # To SDFormat it goes as what floats by itself.
-    again, notes = written(read_text(text), "sdf")
-    assert "floats by itself" in notes[0].text
-    one = interpreted_robot(Robot.from_text(text)).without_passive
-    other = interpreted_robot(Robot.from_text(again, root="floating")).without_passive
+    # SDFormat has no floating joint: a model without a joint to the world floats.
+    sdf_text, notes = written(read_text(text), "sdf")
+    assert "without a joint to the world floats" in notes[0].text
+    robot = interpreted_robot(Robot.from_text(text)).without_passive
+    other = interpreted_robot(Robot.from_text(sdf_text, root="floating")).without_passive
     q, v, a = sized(other)
-    assert relative_error(one.inverse_dynamics(q, v, a), other.inverse_dynamics(q, v, a)) < 1e-12
+    assert relative_error(robot.inverse_dynamics(q, v, a), other.inverse_dynamics(q, v, a)) < 1e-12
 
 
 def test_joints_of_one_body_stay_so() -> None:
     text = """<mujoco model="m"><worldbody><body name="b" pos="1 0 0" euler="10 20 30"><joint name="x" type="slide"
       axis="1 0 0"/><joint name="y" axis="0 1 0" pos="0 0 0.3" ref="20"/><geom size="0.1" pos="0.2 0
       0"/></body></worldbody> </mujoco>"""
-    again, _ = written(read_text(text), "mjcf")
-    model = mujoco.MjModel.from_xml_string(again)
+    written_text, _ = written(read_text(text), "mjcf")
+    model = mujoco.MjModel.from_xml_string(written_text)
     assert (model.nbody, model.nv) == (2, 2)
-    assert max(errors(again, model).values()) <= TOLERANCE
+    assert max(errors(written_text, model).values()) <= TOLERANCE
 
 
 def test_a_link_without_mass_between_joints_that_stand_askew() -> None:
@@ -253,9 +256,9 @@ def test_a_link_without_mass_between_joints_that_stand_askew() -> None:
     model = mujoco.MjModel.from_xml_string(text)
     assert model.nbody == 3
     assert max(errors(text, model).values()) <= TOLERANCE
-    one, other = (interpreted_robot(Robot(each)) for each in (robot, read_text(text)))
-    q, v, a = sized(one)
-    assert relative_error(other.inverse_dynamics(q, v, a), one.inverse_dynamics(q, v, a)) < 1e-13
+    urdf_robot, other = (interpreted_robot(Robot(source)) for source in (robot, read_text(text)))
+    q, v, a = sized(urdf_robot)
+    assert relative_error(other.inverse_dynamics(q, v, a), urdf_robot.inverse_dynamics(q, v, a)) < 1e-13
 
 
 def test_springs_are_missed_in_urdf() -> None:
@@ -269,7 +272,14 @@ def test_springs_are_missed_in_urdf() -> None:
     assert read_text(written(robot, "sdf")[0]).joints[0].rest == robot.joints[0].rest
 
 
-@pytest.mark.parametrize(("way", "kind"), [("mjcf", "screw"), ("sdf", "planar"), ("sdf", "floating")])
+UNWRITTEN = [
+    ("mjcf", "screw"),
+    *(("sdf", kind) for kind in ("planar", "floating", "cylindrical")),
+    ("urdf", "cylindrical"),
+]
+
+
+@pytest.mark.parametrize(("way", "kind"), UNWRITTEN)
 def test_what_a_format_has_not(way: str, kind: str) -> None:
     pitch = '<drake:screw_thread_pitch value="0.1"/>' if kind == "screw" else ""
     robot = read_text(
@@ -280,7 +290,27 @@ def test_what_a_format_has_not(way: str, kind: str) -> None:
     )
     with pytest.raises(UnimplementedError, match=r"^joint 'j': "):
         written(robot, way)
-    assert "<" in written(robot, "urdf")[0]
+    if ("urdf", kind) not in UNWRITTEN:
+        assert "<" in written(robot, "urdf")[0]
+
+
+def test_a_cylindrical_joint_is_a_hinge_and_a_slide_in_mjcf() -> None:
+    """Of one body, along one axis, in the order of its entries: read back as two joints with the same dynamics."""
+    inertial = (
+        '<inertial><origin xyz="0.1 -0.05 0.2"/><mass value="1.5"/>'
+        '<inertia ixx="0.02" ixy="0.001" ixz="0" iyy="0.025" iyz="0" izz="0.012"/></inertial>'
+    )
+    robot = read_text(
+        f'<robot name="r"><link name="a"/><link name="b">{inertial}</link><joint name="j" type="cylindrical">'
+        '<parent link="a"/><child link="b"/><origin xyz="0.1 0.2 0.3" rpy="0.3 -0.2 1.0"/>'
+        '<axis xyz="0.36 0.48 0.8"/><dynamics damping="0.7"/></joint></robot>'
+    )
+    text, notes = written(robot, "mjcf")
+    assert ["hinge, slide" in note.text for note in notes] == [True]
+    original, read_back = (interpreted_robot(Robot(description)) for description in (robot, read_text(text)))
+    assert read_back.joint_names == ("j.angle", "j.distance")
+    q, v, a = sized(original)
+    assert relative_error(read_back.inverse_dynamics(q, v, a), original.inverse_dynamics(q, v, a)) < 1e-13
 
 
 def test_rotors_stay_in_sdf() -> None:
@@ -318,8 +348,8 @@ def test_moments_that_no_body_has(moments: str, odd: str) -> None:
     """MuJoCo refuses them: where the link stands still they are left out, else a note says so."""
     sane = 'ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"'
     links = "".join(
-        f'<link name="{name}"><inertial><mass value="1"/><inertia {said}/></inertial></link>'
-        for name, said in {"a": sane, "b": sane, odd: moments}.items()
+        f'<link name="{name}"><inertial><mass value="1"/><inertia {link_moments}/></inertial></link>'
+        for name, link_moments in {"a": sane, "b": sane, odd: moments}.items()
     )
     joint = '<joint name="j" type="revolute"><parent link="a"/><child link="b"/><axis xyz="0 0 1"/></joint>'
     text, notes = written(read_text(f'<robot name="r">{links}{joint}</robot>'), "mjcf")

@@ -17,23 +17,19 @@ HEAVY = "link 'b' inertial: its mass, centre of mass"
 
 @pytest.mark.parametrize(
     "text",
-    [
-        BODY.format(2 * BALL.replace('"1"', '"1e308"')),
-        BODY.format('<geom size="1e150" density="1e300"/>'),
-        BLOCK,
-    ],
+    [BODY.format(2 * BALL.replace('"1"', '"1e308"')), BODY.format('<geom size="1e150" density="1e300"/>'), BLOCK],
     ids=["a sum of masses", "a volume", "a box of SDFormat"],
 )
 def test_what_numbers_make_together(text: str) -> None:
-    with np.errstate(all="ignore"), pytest.raises(UrdfError, match=HEAVY) as caught:
+    with np.errstate(all="ignore"), pytest.raises(UrdfError, match=HEAVY) as excinfo:
         read_text(text)
-    assert caught.value.message.endswith("is too large for a double")
+    assert excinfo.value.message.endswith("is too large for a double")
 
 
 def test_a_place_that_offsets_make_together() -> None:
     """Its other numbers, the turn and the axis, are finite."""
     body = f'<body name="b"><joint name="j"/>{BALL}</body>'
-    far = 2 * '<frame pos="1e308 0 0">' + body + 2 * "</frame>"
-    text = f"<mujoco><worldbody>{far}</worldbody></mujoco>"
+    body_far_away = 2 * '<frame pos="1e308 0 0">' + body + 2 * "</frame>"
+    text = f"<mujoco><worldbody>{body_far_away}</worldbody></mujoco>"
     with np.errstate(all="ignore"), pytest.raises(UrdfError, match=r"^<text>:1: joint 'j': .* too large for a double$"):
         read_text(text)

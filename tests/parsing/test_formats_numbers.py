@@ -31,24 +31,26 @@ TEXTS = {
 def test_every_number_in_its_turn(name: str, rest: int) -> None:
     """In each place `NEGATIVE` and every other number of `ODD`, in the next place those between."""
     text = TEXTS[name]
-    places = [found.span() for found in re.finditer(r"(?<=[\" >])-?[0-9]*\.?[0-9]+(?=[\" <])", text)]
+    places = [match.span() for match in re.finditer(r"(?<=[\" >])-?[0-9]*\.?[0-9]+(?=[\" <])", text)]
     assert len(places) > 5
-    refused = 0
+    error_count = 0
     changes = ((span, odd) for k, span in enumerate(places) for odd in (NEGATIVE, *ODD[(k + rest) % 2 :: 2]))
     for (start, end), odd in changes:
-        changed = text[:start] + odd + text[end:]
+        changed_text = text[:start] + odd + text[end:]
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             try:
-                description = read_text(changed)
+                description = read_text(changed_text)
             except DynError:
-                refused += 1
+                error_count += 1
                 continue
         for link in description.links:
-            own = link.inertial
-            assert own is None or all(np.isfinite(x).all() for x in (own.mass, own.com, own.rotation, own.inertia))
+            inertial = link.inertial
+            assert inertial is None or all(
+                np.isfinite(x).all() for x in (inertial.mass, inertial.com, inertial.rotation, inertial.inertia)
+            )
         for joint in description.joints:
             assert all(
                 np.isfinite(x).all() for x in (joint.xyz, joint.rotation, joint.axis, joint.armature, joint.damping)
             )
-    assert refused
+    assert error_count

@@ -35,8 +35,8 @@ def file(folder: Path, text: str) -> Path:
     return path
 
 
-def arm(folder: Path, text: str, more: str = "") -> Tree:
-    described = read_text(ARM.format(more=more))
+def arm(folder: Path, text: str, elements: str = "") -> Tree:
+    described = read_text(ARM.format(more=elements))
     return tree_of(with_joint_file(described, file(folder, f"robot: arm\njoints:\n{text}")))
 
 
@@ -48,24 +48,24 @@ def test_numbers_stand_where_they_belong(tmp_path: Path) -> None:
   ball: {damping: 9, rotor_inertia: 2.0e-3, gear_ratio: -10}
 """
     tree = arm(tmp_path, text)
-    at = {name: tree.configuration.velocity_joints.index(name) for name in ("hinge", "rail", "ball")}
-    h, r, b = at["hinge"], at["rail"], slice(at["ball"], at["ball"] + 3)
-    own = tree.passive
-    assert [array[h] for array in own.arrays] == [0.5, 0.25, REVOLUTE_WIDTH, 0, 0, 0]
-    assert [array[r] for array in own.arrays] == [3, 4, 0.5, 6, 7, -8]
-    assert own.damping[b].tolist() == [9, 9, 9]
-    assert np.allclose(own.armature[b], 0.2, rtol=1e-15)
+    index_of = {name: tree.configuration.velocity_joints.index(name) for name in ("hinge", "rail", "ball")}
+    h, r, b = index_of["hinge"], index_of["rail"], slice(index_of["ball"], index_of["ball"] + 3)
+    passive = tree.passive
+    assert [array[h] for array in passive.arrays] == [0.5, 0.25, REVOLUTE_WIDTH, 0, 0, 0]
+    assert [array[r] for array in passive.arrays] == [3, 4, 0.5, 6, 7, -8]
+    assert passive.damping[b].tolist() == [9, 9, 9]
+    assert np.allclose(passive.armature[b], 0.2, rtol=1e-15)
     assert PRISMATIC_WIDTH < REVOLUTE_WIDTH
 
 
 def test_a_rotor_takes_the_reduction_of_the_robots_file(tmp_path: Path) -> None:
-    more = (
+    transmission = (
         '<transmission name="t"><type>transmission_interface/SimpleTransmission</type><joint name="hinge"/>'
         '<actuator name="m"><mechanicalReduction> 50 </mechanicalReduction></actuator></transmission>'
     )
-    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4}", more)
+    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4}", transmission)
     assert tree.passive.armature[0] == 2e-4 * 50**2
-    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4, gear_ratio: 10}", more)
+    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4, gear_ratio: 10}", transmission)
     assert tree.passive.armature[0] == 2e-4 * 10**2
 
 
@@ -78,8 +78,8 @@ def test_the_least_width_of_friction_is_a_step(tmp_path: Path) -> None:
     for rate, rubs in ((0.0, 0.0), (1e-9, 2.0), (-1.0, -2.0)):
         v = np.zeros(robot.nv)
         v[robot.configuration.velocity_joints.index("hinge")] = rate
-        felt = robot.passive_forces(robot.neutral(), v).friction
-        assert sorted(felt) == sorted([rubs, *np.zeros(robot.nv - 1)])
+        friction = robot.passive_forces(robot.neutral(), v).friction
+        assert sorted(friction) == sorted([rubs, *np.zeros(robot.nv - 1)])
 
 
 def test_the_receipt_says_what_acts_and_where_it_is_from(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_the_receipt_says_what_acts_and_where_it_is_from(tmp_path: Path) -> None
         Note("acting", "joint 'hinge'", "damping 0.5 N m s/rad; friction 2 N m, smoothed over 0.1 rad/s", 2),
         Note("acting", "joint 'rail'", "a spring of 7 N/m to 0.5 m", 3),
     )
-    assert Note("changed", "joint 'rail'", f"stiffness, rest as {path}:3 says", 3) in robot.receipt.notes
+    assert Note("changed", "joint 'rail'", f"stiffness, rest of {path}:3", 3) in robot.receipt.notes
     assert robot.without_passive.receipt.of_kind("acting") == ()
 
 
@@ -124,9 +124,9 @@ FAULTS = [
 
 @pytest.mark.parametrize(("text", "line", "path", "values"), [pytest.param(*f[1:], id=f[0]) for f in FAULTS])
 def test_faults_name_file_line_and_joint(tmp_path: Path, text: str, line: int, path: str, values: list[str]) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as excinfo:
         arm(tmp_path, text)
-    fault = caught.value
+    fault = excinfo.value
     assert (unnamed(fault.message, *values), fault.path, fault.line) == ([], path, line)
     assert fault.file == str(tmp_path / "joints.yaml")
     assert str(fault).startswith(f"{fault.file}:{line}: {path}")
@@ -162,22 +162,22 @@ def test_the_example_fits_its_robot() -> None:
     path = URDF.parent / "config" / "panda_joints.yaml"
     assert robot_of(path) == "panda"
     robot = Robot.from_urdf(URDF / "panda.urdf", joints=path)
-    own = robot.tree.passive
-    assert own.acts == {"friction", "armature"}
+    passive = robot.tree.passive
+    assert passive.acts == {"friction", "armature"}
     arms = [name.startswith("panda_joint") for name in robot.tree.moving_joints]
-    assert (own.friction > 0).tolist() == (own.armature > 0).tolist() == arms
+    assert (passive.friction > 0).tolist() == (passive.armature > 0).tolist() == arms
     phi_1 = [0.54615, 0.87224, 0.64068, 1.2794, 0.83904, 0.30301, 0.56489]
     phi_2 = [5.1181, 9.0657, 10.136, 5.5903, 8.3469, 17.133, 10.336]
-    assert np.allclose(own.friction[arms], np.array(phi_1) / 2, rtol=1e-12)
-    assert np.allclose(own.width[arms], 2 / np.array(phi_2), rtol=1e-5)
+    assert np.allclose(passive.friction[arms], np.array(phi_1) / 2, rtol=1e-12)
+    assert np.allclose(passive.width[arms], 2 / np.array(phi_2), rtol=1e-5)
 
 
 def test_springs_of_balls_are_refused_without_a_file() -> None:
     described = read_text(ARM.format(more=""))
     joints = tuple(replace(joint, stiffness=1.0) if joint.name == "ball" else joint for joint in described.joints)
-    with pytest.raises(UrdfError, match=naming("spring", "spherical", "3")) as caught:
+    with pytest.raises(UrdfError, match=naming("spring", "spherical", "3")) as excinfo:
         tree_of(replace(described, joints=joints))
-    assert (caught.value.element, caught.value.line) == ("joint 'ball'", 4)
+    assert (excinfo.value.element, excinfo.value.line) == ("joint 'ball'", 4)
 
 
 def actuated(inner: str, joints: str = '<joint name="hinge"/>') -> str:
@@ -188,32 +188,31 @@ ROTOR = '<drake:rotor_inertia value="0.02"/>'
 
 
 @pytest.mark.parametrize(
-    ("more", "armature"),
+    ("elements", "armature"),
     [
         (actuated(f'{ROTOR}<drake:gear_ratio value="10"/>'), 0.02 * 10**2),
         (actuated(f"{ROTOR}<mechanicalReduction>10</mechanicalReduction>"), 0.02 * 10**2),
         (actuated(f'{ROTOR}<drake:gear_ratio value="10"/><mechanicalReduction>3</mechanicalReduction>'), 0.02 * 10**2),
-        (
-            actuated(ROTOR, '<joint name="hinge"><mechanicalReduction>-4</mechanicalReduction></joint>'),
-            0.02 * 4**2,
-        ),
+        (actuated(ROTOR, '<joint name="hinge"><mechanicalReduction>-4</mechanicalReduction></joint>'), 0.02 * 4**2),
         (actuated(ROTOR), 0.02),
         (actuated(ROTOR) * 2, 0.04),
     ],
     ids=["Drake's", "ROS's", "both", "in the joint", "no gear", "two motors"],
 )
-def test_rotors_of_transmissions(more: str, armature: float) -> None:
-    robot = Robot.from_urdf(ARM.format(more=more))
+def test_rotors_of_transmissions(elements: str, armature: float) -> None:
+    robot = Robot.from_urdf(ARM.format(more=elements))
     assert robot.tree.passive.armature.tolist() == [armature, *[0.0] * (robot.nv - 1)]
     assert [note.element for note in robot.receipt.notes if note.text.startswith("rotor inertia 0.02")] == [
         "transmission 't'"
-    ] * more.count("<transmission")
+    ] * elements.count("<transmission")
     assert "armature" in robot.receipt.of_kind("acting")[0].text
 
 
 def test_a_transmission_without_a_gear_takes_away_none() -> None:
     gear = actuated("<mechanicalReduction>10</mechanicalReduction>")
-    (joint,) = (each for each in read_text(ARM.format(more=gear + actuated(""))).joints if each.name == "hinge")
+    (joint,) = (
+        candidate for candidate in read_text(ARM.format(more=gear + actuated(""))).joints if candidate.name == "hinge"
+    )
     assert joint.reduction == 10.0
     robot = Robot.from_urdf(ARM.format(more=gear + actuated("<mechanicalReduction>-3</mechanicalReduction>")))
     (note,) = [note for note in robot.receipt.of_kind("warning") if note.element == "transmission 't'"]
@@ -221,8 +220,8 @@ def test_a_transmission_without_a_gear_takes_away_none() -> None:
 
 
 def test_the_receipt_says_both_units_of_what_turns_and_shifts(tmp_path: Path) -> None:
-    said = file(tmp_path, "robot: plate\njoints:\n  slide: {damping: 1, friction: 2}")
-    (note,) = Robot.from_urdf(PLATE.format(more=""), joints=said).receipt.of_kind("acting")
+    joint_file = file(tmp_path, "robot: plate\njoints:\n  slide: {damping: 1, friction: 2}")
+    (note,) = Robot.from_urdf(PLATE.format(more=""), joints=joint_file).receipt.of_kind("acting")
     assert unnamed(note.text, "damping 1 N s/m and N m s/rad", "friction 2 N and N m", "0.01 m/s", "0.1 rad/s") == []
 
 
@@ -239,16 +238,16 @@ def test_what_turns_and_shifts_has_no_armature(tmp_path: Path) -> None:
     assert f"{why}: its rotor inertia is not used" in [note.text for note in robot.receipt.of_kind("warning")]
     with pytest.raises(ConfigurationError, match=why):
         Robot.from_urdf(PLATE.format(more=""), joints=file(tmp_path, "robot: plate\njoints:\n  slide: {armature: 1}"))
-    with pytest.raises(InvalidArgumentError, match=why) as caught:
+    with pytest.raises(InvalidArgumentError, match=why) as excinfo:
         robot.mass_matrix(np.zeros(3), overlay=Overlay(joints={"slide": JointNumbers(armature=1.0)}))
-    assert caught.value.path == "inputs.overlay.joints.slide.armature"
+    assert excinfo.value.path == "inputs.overlay.joints.slide.armature"
 
 
-NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in them"
+NO_ROTOR = "of 1 <transmission> element in <robot> only the joints with motors are used: no rotor inertia"
 
 
 @pytest.mark.parametrize(
-    ("more", "note"),
+    ("elements", "note"),
     [
         (actuated("<mechanicalReduction>10</mechanicalReduction>"), ("dropped", "robot 'arm'", NO_ROTOR)),
         (actuated("", ""), ("dropped", "robot 'arm'", NO_ROTOR)),
@@ -293,9 +292,9 @@ NO_ROTOR = "1 <transmission> element in <robot> is not used: no rotor inertia in
         "a fixed joint",
     ],
 )  # fmt: skip
-def test_what_of_transmissions_is_not_used(more: str, note: tuple[str, str, str]) -> None:
+def test_what_of_transmissions_is_not_used(elements: str, note: tuple[str, str, str]) -> None:
     """None refuses the robot, and none acts."""
-    described = read_text(ARM.format(more=more))
-    told = [(each.kind, each.element, each.text) for each in described.notes]
-    assert note in told
+    described = read_text(ARM.format(more=elements))
+    notes = [(read_note.kind, read_note.element, read_note.text) for read_note in described.notes]
+    assert note in notes
     assert not tree_of(described).passive.armature.any()

@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def made(folder: Path, mesh: str = "", geom: str = "", ending: str = "stl", head: str = HEAD) -> Path:
+def robot_file(folder: Path, mesh: str = "", geom: str = "", ending: str = "stl", head: str = HEAD) -> Path:
     file = folder / "robot.xml"
     file.write_text(f'<mujoco model="m">{head.format(ending=ending, mesh=mesh)}{BODY.format(geom=geom)}</mujoco>')
     return file
@@ -41,23 +41,25 @@ def made(folder: Path, mesh: str = "", geom: str = "", ending: str = "stl", head
 
 def compare(description: Description, file: Path) -> None:
     model = mujoco.MjModel.from_xml_path(str(file))
-    own = next(link.inertial for link in description.links if link.name == "b")
-    assert own is not None
+    inertial = next(link.inertial for link in description.links if link.name == "b")
+    assert inertial is not None
     turn = np.empty(9)
     mujoco.mju_quat2Mat(turn, model.body_iquat[1])
     R = turn.reshape(3, 3)
     # Its principal moments are good to rounding, its axes to 1e-7: the iteration that finds them stops there.
     expected = R @ np.diag(model.body_inertia[1]) @ R.T
-    assert own.mass == pytest.approx(model.body_mass[1], rel=1e-10)
-    np.testing.assert_allclose(own.com, model.body_ipos[1], atol=1e-12)
-    np.testing.assert_allclose(own.rotation @ own.inertia @ own.rotation.T, expected, atol=1e-7 * expected.max())
-    np.testing.assert_allclose(np.linalg.eigvalsh(own.inertia), np.sort(model.body_inertia[1]), rtol=1e-10)
+    assert inertial.mass == pytest.approx(model.body_mass[1], rel=1e-10)
+    np.testing.assert_allclose(inertial.com, model.body_ipos[1], atol=1e-12)
+    np.testing.assert_allclose(
+        inertial.rotation @ inertial.inertia @ inertial.rotation.T, expected, atol=1e-7 * expected.max()
+    )
+    np.testing.assert_allclose(np.linalg.eigvalsh(inertial.inertia), np.sort(model.body_inertia[1]), rtol=1e-10)
 
 
 @pytest.mark.parametrize("ending", ["stl", "obj"])
 @pytest.mark.parametrize("mode", ["", 'inertia="legacy"', 'inertia="exact"', 'inertia="convex"', 'inertia="shell"'])
 def test_every_way_of_reckoning(folder: Path, mode: str, ending: str) -> None:
-    file = made(folder, mode, 'density="500" pos="0.1 0.2 0.3" quat="1 2 0 -1"', ending)
+    file = robot_file(folder, mode, 'density="500" pos="0.1 0.2 0.3" quat="1 2 0 -1"', ending)
     compare(reading.read_file(file), file)
 
 
@@ -68,13 +70,13 @@ def test_every_way_of_reckoning(folder: Path, mode: str, ending: str) -> None:
      'scale="0.5 1 2" refpos="0.1 0 0.3" refquat="1 0 2 1" inertia="shell"'],
 )  # fmt: skip
 def test_scale_and_reference_frame(folder: Path, mesh: str) -> None:
-    file = made(folder, mesh, 'mass="2.5"')
+    file = robot_file(folder, mesh, 'mass="2.5"')
     compare(reading.read_file(file), file)
 
 
 def test_classes_names_and_asset_folders(folder: Path) -> None:
     head = '<compiler assetdir="parts"/><default><mesh scale="2 2 2"/></default><asset><mesh file="m.stl"/></asset>'
-    file = made(folder, head=head)
+    file = robot_file(folder, head=head)
     compare(reading.read_file(file), file)
 
 
@@ -132,10 +134,10 @@ def test_meshes_that_cannot_be_weighed(folder: Path, mesh: str, cause: str) -> N
     (folder / "parts/broken.obj").write_text("v 0 0 0\nf 1 2 3\n")
     (folder / "parts/flat.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n")
     head = f'<compiler meshdir="parts"/><asset>\n<mesh name="m" file="{mesh}" inertia="exact"/></asset>'
-    with pytest.raises(UrdfError) as caught:
-        reading.read_file(made(folder, head=head))
-    assert cause in str(caught.value)
-    assert (caught.value.line, caught.value.element) == (2, "mesh 'm'")
+    with pytest.raises(UrdfError) as excinfo:
+        reading.read_file(robot_file(folder, head=head))
+    assert cause in str(excinfo.value)
+    assert (excinfo.value.line, excinfo.value.element) == (2, "mesh 'm'")
 
 
 @pytest.mark.parametrize("mode", ["legacy", "shell", "exact", "convex"])
@@ -145,7 +147,7 @@ def test_faces_of_many_corners(folder: Path, mode: str) -> None:
     sides = "\n".join(f"f {k} {k % 5 + 1} 6" for k in range(1, 6))
     (folder / "parts/five.obj").write_text(f"{square}f 5 4 3 2 1\n{sides}\n")
     head = f'<compiler meshdir="parts"/><asset><mesh name="m" file="five.obj" inertia="{mode}"/></asset>'
-    file = made(folder, head=head)
+    file = robot_file(folder, head=head)
     if mode in ("legacy", "shell"):
         with pytest.raises(UrdfError, match="more than four corners"):
             reading.read_file(file)
@@ -160,16 +162,16 @@ def test_meshes_of_an_included_file(folder: Path, place: str) -> None:
     (folder / "parts" / "m.stl").rename(folder / place / "m.stl")
     asset = '<asset><mesh name="m" file="m.stl"/></asset>'
     (folder / "sub" / "assets.xml").write_text(f"<mujocoinclude>{asset}</mujocoinclude>")
-    file = made(folder, head='<compiler meshdir="parts"/><include file="sub/assets.xml"/>')
+    file = robot_file(folder, head='<compiler meshdir="parts"/><include file="sub/assets.xml"/>')
     compare(reading.read_file(file), file)
 
 
 def test_text_opens_no_mesh(folder: Path) -> None:
     with pytest.raises(UrdfError, match="not from text"):
-        reading.read_text(made(folder).read_text())
+        reading.read_text(robot_file(folder).read_text())
 
 
 def test_without_the_library_the_error_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dyn_service.support.optional.find_spec", lambda module: None)
     with pytest.raises(MissingLibraryError, match=naming("'trimesh'", "dyn_service[view]")):
-        reading.read_file(made(folder))
+        reading.read_file(robot_file(folder))

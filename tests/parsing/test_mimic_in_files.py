@@ -67,9 +67,9 @@ def test_who_follows_in_another_file_is_who_follows_in_urdf(text: str, tmp_path:
     assert ours.tree.moving_joints == urdf.tree.moving_joints
     rng = np.random.default_rng(0)
     q, v, a = rng.uniform(-0.5, 0.5, (3, 5, 2))
-    for query, given in (("inverse_dynamics", (q, v, a)), ("forward_dynamics", (q, v, a)), ("mass_matrix", (q,))):
-        one, other = (getattr(robot, query)(*given) for robot in (ours, urdf))
-        assert np.abs(one - other).max() < 1e-13 * np.abs(other).max(), query
+    for query, inputs in (("inverse_dynamics", (q, v, a)), ("forward_dynamics", (q, v, a)), ("mass_matrix", (q,))):
+        answer, expected_answer = (getattr(robot, query)(*inputs) for robot in (ours, urdf))
+        assert np.abs(answer - expected_answer).max() < 1e-13 * np.abs(expected_answer).max(), query
     poses, expected = ours.link_poses(q), urdf.link_poses(q)
     for link in ("finger", "thumb", "tip"):
         k, n = poses.links.index(link), expected.links.index(link)

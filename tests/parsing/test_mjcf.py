@@ -39,8 +39,8 @@ def world(bodies: str, head: str = "") -> str:
 
 
 def shapes(*geoms: str, compiler: str = "") -> str:
-    inside = "".join(f"<geom {geom}/>" for geom in geoms)
-    return world(f'<body><joint axis="1 -2 3"/>{inside}</body>', f"<compiler {compiler}/>")
+    elements = "".join(f"<geom {geom}/>" for geom in geoms)
+    return world(f'<body><joint axis="1 -2 3"/>{elements}</body>', f"<compiler {compiler}/>")
 
 
 TIP = '<geom size="0.02" pos="0.02 0 0"/>'

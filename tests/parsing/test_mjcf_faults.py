@@ -20,42 +20,42 @@ from tests.phrases import naming, unnamed
 BALL = '<geom size="0.1" pos="0.1 0 0"/>'
 
 
-def made(body: str, head: str = "", tail: str = "") -> str:
+def mjcf(body: str, head: str = "", tail: str = "") -> str:
     return f'<mujoco model="m">\n{head}\n<worldbody>\n{body}\n</worldbody>\n{tail}\n</mujoco>'
 
 
 def jointed(joint: str = "", geom: str = BALL, **parts: str) -> str:
-    return made(f'<body name="b">\n<joint name="j" {joint}/>\n{geom}\n</body>', **parts)
+    return mjcf(f'<body name="b">\n<joint name="j" {joint}/>\n{geom}\n</body>', **parts)
 
 
 FAULTS = {
     '<mujoco model="m"/>': ["<text>:1: robot 'm'", "<worldbody>"],
     "<mujoco>": ["<text>:1", "XML", "9", "<mujoco>", "1"],
     '<!DOCTYPE a [<!ENTITY b "c">]><mujoco/>': ["<text>:1", "<!DOCTYPE>"],
-    made('<joint name="j"/>'): ["<text>:4: worldbody joint", "<joint>", "<worldbody>", "<body>"],
-    made('<body name="b"><joint/><inertial pos="0 0 0" diaginertia="1 1 1"/></body>'):
+    mjcf('<joint name="j"/>'): ["<text>:4: worldbody joint", "<joint>", "<worldbody>", "<body>"],
+    mjcf('<body name="b"><joint/><inertial pos="0 0 0" diaginertia="1 1 1"/></body>'):
         ["<text>:4: link 'b' inertial", "'mass'"],
-    made('<body name="b"><joint/><inertial mass="1" diaginertia="1 1 1"/></body>'):
+    mjcf('<body name="b"><joint/><inertial mass="1" diaginertia="1 1 1"/></body>'):
         ["<text>:4: link 'b' inertial", "'pos'", "missing"],
-    made('<body name="b"><joint/><inertial pos="0 0 0" mass="-1" diaginertia="1 1 1"/></body>'):
+    mjcf('<body name="b"><joint/><inertial pos="0 0 0" mass="-1" diaginertia="1 1 1"/></body>'):
         ["<text>:4: link 'b' inertial", "-1"],
-    made('<body name="b"><joint/><inertial pos="0 0 0" mass="1"/></body>'):
+    mjcf('<body name="b"><joint/><inertial pos="0 0 0" mass="1"/></body>'):
         ["<text>:4: link 'b' inertial", "diaginertia", "fullinertia"],
-    made('<body name="b"><inertial pos="0 0 0" mass="1" quat="0 1 0 0" fullinertia="1 1 1 0 0 0"/></body>'):
+    mjcf('<body name="b"><inertial pos="0 0 0" mass="1" quat="0 1 0 0" fullinertia="1 1 1 0 0 0"/></body>'):
         ["<text>:4: link 'b' inertial", "fullinertia", "orientation"],
-    made('<body name="b"><inertial pos="0 0" mass="1" diaginertia="1 1 1"/></body>'):
+    mjcf('<body name="b"><inertial pos="0 0" mass="1" diaginertia="1 1 1"/></body>'):
         ["<text>:4: link 'b' inertial", "'pos'", "3", "2", "'0 0'"],
-    made('<body name="b" quat="0 0 0 0"/>'):
+    mjcf('<body name="b" quat="0 0 0 0"/>'):
         ["<text>:4: link 'b'", "'quat'"],
-    made('<body name="b" euler="1 2 3" zaxis="1 0 0"/>'):
+    mjcf('<body name="b" euler="1 2 3" zaxis="1 0 0"/>'):
         ["<text>:4: link 'b'", "zaxis", "orientation"],
-    made('<body name="b" xyaxes="1 0 0 2 0 0"/>'):
+    mjcf('<body name="b" xyaxes="1 0 0 2 0 0"/>'):
         ["<text>:4: link 'b' xyaxes", "(0, 0, 0)"],
-    made('<body name="b" euler="1 2 3"/>', '<compiler eulerseq="xyw"/>'):
+    mjcf('<body name="b" euler="1 2 3"/>', '<compiler eulerseq="xyw"/>'):
         ["<text>:2: robot 'm' compiler", "'eulerseq'", "'xyw'"],
-    made("", '<compiler coordinate="global"/>'):
+    mjcf("", '<compiler coordinate="global"/>'):
         ["<text>:2: robot 'm' compiler", "coordinate", "'global'", "MuJoCo", "'local'"],
-    made("", '<compiler angle="grad"/>'):
+    mjcf("", '<compiler angle="grad"/>'):
         ["<text>:2: robot 'm' compiler", "'angle'", "'grad'", "'radian'"],
     jointed('axis="0 0 0"'): ["<text>:5: joint 'j' axis", "(0, 0, 0)"],
     jointed('type="hing"'):
@@ -88,19 +88,19 @@ FAULTS = {
     jointed(geom='<geom size="1" density="-2"/>'): ["<text>:6: link 'b' geom", "-2", "density"],
     jointed(geom='<geom type="capsule" size="0.1" fromto="1 1 1 1 1 1"/>'):
         ["<text>:6: link 'b' geom", "'fromto'"],
-    made('<body name="a"><body name="b"><freejoint/></body></body>'):
+    mjcf('<body name="a"><body name="b"><freejoint/></body></body>'):
         ["<text>:4: link 'b'", "parent", "without"],
-    made('<body name="b"/><body name="b"/>'): ["<text>:4: link 'b'", "4", "already"],
-    made('<body name="world"/>'): ["<text>:4: link 'world'", "already", "defined"],
-    made('<body name="a"><joint name="j"/></body><body name="b"><joint name="j"/></body>'):
+    mjcf('<body name="b"/><body name="b"/>'): ["<text>:4: link 'b'", "4", "already"],
+    mjcf('<body name="world"/>'): ["<text>:4: link 'world'", "already", "defined"],
+    mjcf('<body name="a"><joint name="j"/></body><body name="b"><joint name="j"/></body>'):
         ["<text>:4: joint 'j'", "4"],
-    made('<body name="b"><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/><inertial pos="0 0 0" mass="1" '
+    mjcf('<body name="b"><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/><inertial pos="0 0 0" mass="1" '
          'diaginertia="1 1 1"/></body>'): ["<text>:4: link 'b' inertial", "<inertial>", "4"],
-    made('<replicate count="2.5"><body/></replicate>'):
+    mjcf('<replicate count="2.5"><body/></replicate>'):
         ["<text>:4", "<replicate>", "'count'", "1", "2.5"],
-    made('<frame scale="2"><body/></frame>'):
+    mjcf('<frame scale="2"><body/></frame>'):
         ["<text>:4: worldbody frame", "'scale'"],
-    made('<include file="a.xml"/>'):
+    mjcf('<include file="a.xml"/>'):
         ["<text>:4: include", "'a.xml'"],
     jointed(tail='<equality><joint joint1="j" joint2="k"/></equality>'):
         ["<text>:9", "<joint>", "'k'"],
@@ -111,9 +111,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("text", FAULTS)
 def test_fault(text: str) -> None:
-    with pytest.raises(UrdfError) as caught:
+    with pytest.raises(UrdfError) as excinfo:
         read_text(text)
-    assert unnamed(caught.value, *FAULTS[text]) == []
+    assert unnamed(excinfo.value, *FAULTS[text]) == []
 
 
 TOLD = {
@@ -125,13 +125,14 @@ TOLD = {
     jointed('type="ball" range="0 1"'): ("joint 'j'", "range: ignored on ball joints"),
     jointed('actuatorfrcrange="-1 2"'): ("joint 'j'", "actuatorfrcrange -1 to 2: ignored"),
     jointed('type="free" armature="1"'): ("joint 'j'", "armature 1 is ignored: not supported on free joints"),
-    made(f'<body name="b" gravcomp="1"><joint/>{BALL}</body>'): ("link 'b'", "gravcomp 1"),
-    made('<body name="b" mocap="true"/>'): ("link 'b'", "a mocap body"),
-    made(f'<body name="b"><freejoint align="true"/>{BALL}</body>'): ("joint 'joint_0'", "align"),
-    made(f'<body name="b"><freejoint/>{BALL}</body>', '<compiler alignfree="true"/>'): ("joint 'joint_0'", "align"),
-    made('<body name="b"><geom type="mesh" mesh="x"/></body>'): ("link 'b' geom", "read without mass"),
+    mjcf(f'<body name="b" gravcomp="1"><joint/>{BALL}</body>'): ("link 'b'", "gravcomp 1"),
+    mjcf('<body name="b" mocap="true"/>'): ("link 'b'", "a mocap body"),
+    mjcf(f'<body name="b"><freejoint align="true"/>{BALL}</body>'): ("joint 'joint_0'", "align"),
+    mjcf(f'<body name="b"><freejoint/>{BALL}</body>', '<compiler alignfree="true"/>'): ("joint 'joint_0'", "align"),
+    mjcf('<body name="b"><geom type="mesh" mesh="x"/></body>'): ("link 'b' geom", "read without mass"),
     jointed(tail='<tendon><spatial name="t"/></tendon>'): ("tendon 't'", "not supported; its forces are ignored"),
-    jointed(tail='<equality><weld body1="b"/></equality>'): ("equality <weld>", "ignored: only joint equalities"),
+    jointed(tail='<equality><weld body1="b"/></equality>'): ("equality <weld>", "closes a loop exactly"),
+    jointed(tail='<equality><tendon tendon1="t"/></equality>'): ("equality <tendon>", "it joins 't'"),
     jointed(tail='<equality><joint joint1="j"/></equality>'): ("equality <joint>", "it locks joint 'j'"),
     jointed(tail='<equality><joint joint1="j" joint2="j"/></equality>'): ("equality <joint>",
         "joint 'j' cannot follow 'j'"),
@@ -159,7 +160,7 @@ def test_what_does_not_act_is_told(text: str) -> None:
 
 def test_nothing_goes_without_a_word() -> None:
     """Every element and attribute that MuJoCo knows is read, or has a note."""
-    text = made(
+    text = mjcf(
         '<body name="b" user="1"><joint name="j" margin="1" dumping="3"/><geom '
         'size="0.1"/><site/><camera/><light/></body>',
         "<custom/><visual/><statistic/><size/><asset><mesh/><mesh/></asset><zzz/>",
@@ -177,14 +178,14 @@ def test_nothing_goes_without_a_word() -> None:
         "keyframe",
         "zzz",
     ):
-        assert any(words in said and kind == "dropped" for kind, said in notes), words
+        assert any(words in text_of_note and kind == "dropped" for kind, text_of_note in notes), words
     assert ("warning", "1 attribute 'dumping' of <joint> is not used; did you mean 'damping'?") in notes
-    misspelt = read_text(made('<Body name="b"><joint name="j"/></Body><body name="c"/>')).notes
+    misspelt = read_text(mjcf('<Body name="b"><joint name="j"/></Body><body name="c"/>')).notes
     assert any("1 <Body> element in <worldbody> is not used" in note.text for note in misspelt)
 
 
 def test_one_joint_follows_another() -> None:
-    text = made(
+    text = mjcf(
         f'<body><joint name="j" ref="0.5" type="slide"/>{BALL}</body><body><joint name="k" ref="0.25" '
         f'type="slide"/>{BALL}</body>',
         tail='<equality><joint joint1="j" joint2="k" polycoef="0.1 3"/></equality>',
@@ -195,7 +196,7 @@ def test_one_joint_follows_another() -> None:
 
 
 def test_names_like_those_of_what_has_none() -> None:
-    text = made(f'<body name="body_2"><joint name="joint_1"/>{BALL}<body><joint/>{BALL}</body></body>')
+    text = mjcf(f'<body name="body_2"><joint name="joint_1"/>{BALL}<body><joint/>{BALL}</body></body>')
     description = read_text(text)
     assert [link.name for link in description.links] == ["world", "body_2", "body_2_2"]
     assert [joint.name for joint in description.joints] == ["joint_1", "joint_1_2"]
@@ -227,7 +228,7 @@ def test_a_range_without_room_and_autolimits(ends: str, is_refused: bool) -> Non
 
 
 def test_links_between_the_joints_of_a_body_have_no_warning() -> None:
-    text = made(f'<body name="b"><joint name="j"/><joint name="k" axis="1 0 0"/>{BALL}</body>')
+    text = mjcf(f'<body name="b"><joint name="j"/><joint name="k" axis="1 0 0"/>{BALL}</body>')
     assert not [note for note in read_text(text).notes if note.kind == "warning"]
 
 
@@ -248,8 +249,8 @@ def test_a_robot_in_several_files(tmp_path: Path) -> None:
     main.write_text('<mujoco><worldbody><include file="parts/arm.xml"/></worldbody></mujoco>')
     description = read_file(main)
     assert [joint.name for joint in description.joints] == ["j"]
-    told = next(note for note in description.notes if "springyield" in note.text)
-    assert told.element == f"{tmp_path / 'parts' / 'joint.xml'}:2: joint 'j'"
+    spring_note = next(note for note in description.notes if "springyield" in note.text)
+    assert spring_note.element == f"{tmp_path / 'parts' / 'joint.xml'}:2: joint 'j'"
     assert description.joints[0].line == 0
     model = mujoco.MjModel.from_xml_path(str(main))
     assert max(errors(main, model).values()) <= TOLERANCE
@@ -281,9 +282,9 @@ def test_a_robot_in_several_files(tmp_path: Path) -> None:
 def test_faults_across_files(files: dict[str, str], words: str, tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    with pytest.raises(DynError) as caught:
+    with pytest.raises(DynError) as excinfo:
         read_file(tmp_path / "main.xml")
-    assert words.replace("{at}", str(tmp_path)) in str(caught.value)
+    assert words.replace("{at}", str(tmp_path)) in str(excinfo.value)
 
 
 def test_a_link_that_leads_to_itself(tmp_path: Path) -> None:
@@ -311,7 +312,7 @@ def test_chains_of_hundreds_of_bodies() -> None:
     """They are nested more deeply than elements of URDF; deeper nesting is refused."""
 
     def chain(n: int) -> str:
-        return made("".join(f'<body><joint axis="0 {k % 2} 1"/>{BALL}' for k in range(n)) + "</body>" * n)
+        return mjcf("".join(f'<body><joint axis="0 {k % 2} 1"/>{BALL}' for k in range(n)) + "</body>" * n)
 
     assert len(read_text(chain(900)).joints) == 900
     with pytest.raises(ResourceExhaustedError, match="nested more than 1000 deep"):
@@ -326,10 +327,10 @@ def test_no_link_without_need() -> None:
 
 def test_a_walking_robot_that_is_free() -> None:
     legs = "".join(f'<body name="foot_{k}"><joint name="h{k}"/><joint name="k{k}"/>{BALL}</body>' for k in range(2))
-    free = read_text(made(f'<body name="trunk"><freejoint/>{BALL}{legs}</body>'))
-    held = read_text(made(f'<body name="trunk">{BALL}{legs}</body>'))
+    free = read_text(mjcf(f'<body name="trunk"><freejoint/>{BALL}{legs}</body>'))
+    fixed = read_text(mjcf(f'<body name="trunk">{BALL}{legs}</body>'))
     assert not any(" legs (" in note.text for note in free.notes)
-    assert any(" legs (" in note.text for note in held.notes)
+    assert any(" legs (" in note.text for note in fixed.notes)
 
 
 def test_it_is_a_robot_like_any_other() -> None:
@@ -356,29 +357,29 @@ def test_bounds_that_are_kept_change_nothing_and_say_nothing() -> None:
 
 def test_copies_are_counted_before_they_are_made() -> None:
     """A thousand of a thousand of a thousand would be a billion elements."""
-    text = made('<replicate count="1000">' * 3 + "<body/>" + "</replicate>" * 3)
+    text = mjcf('<replicate count="1000">' * 3 + "<body/>" + "</replicate>" * 3)
     with pytest.raises(ResourceExhaustedError, match="more than 50000 elements"):
         read_text(text)
 
 
 def test_names_of_copies() -> None:
-    text = made('<replicate count="10" sep="_" offset="1 0 0"><body name="b"><joint name="j"/></body></replicate>')
+    text = mjcf('<replicate count="10" sep="_" offset="1 0 0"><body name="b"><joint name="j"/></body></replicate>')
     assert [link.name for link in read_text(text).links[1:]] == [f"b_{k:02d}" for k in range(10)]
 
 
 def test_one_error_lists_the_faults_of_bodies_shapes_and_joints() -> None:
-    text = made(
+    text = mjcf(
         '<body name="a"><joint name="j" axis="0 0 0"/><geom size="0.1" mass="-1"/></body>\n'
         '<body name="b"><joint name="k" type="screw"/><geom size="-0.1"/></body>'
     )
-    with pytest.raises(UrdfError) as caught:
+    with pytest.raises(UrdfError) as excinfo:
         read_text(text)
-    assert [line.split(": ")[:2] for line in str(caught.value).splitlines()] == [
+    assert [line.split(": ")[:2] for line in str(excinfo.value).splitlines()] == [
         ["<text>:4", "link 'a' geom"],
         ["<text>:5", "link 'b' geom"],
         ["<text>:4", "joint 'j' axis"],
         ["<text>:5", "joint 'k'"],
     ]
-    with pytest.raises(UrdfError) as caught:
-        read_text(made('<body name="a" pos="0"/>\n<body name="b"><composite/></body>'))
-    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["link 'a'", "link 'b' composite"]
+    with pytest.raises(UrdfError) as excinfo:
+        read_text(mjcf('<body name="a" pos="0"/>\n<body name="b"><composite/></body>'))
+    assert [line.split(": ")[1] for line in str(excinfo.value).splitlines()] == ["link 'a'", "link 'b' composite"]

@@ -24,8 +24,8 @@ def test_a_place_goes_inwards() -> None:
 @pytest.mark.parametrize("length", [LONGEST_QUOTE - 1, LONGEST_QUOTE, LONGEST_QUOTE + 1, 10 * LONGEST_QUOTE])
 def test_quotes_have_a_longest_length(length: int) -> None:
     text = "x" * length
-    shown = text if length <= LONGEST_QUOTE else "x" * (LONGEST_QUOTE - 3) + "..."
-    assert quoted(text) == f"'{shown}'"
+    quote = text if length <= LONGEST_QUOTE else "x" * (LONGEST_QUOTE - 3) + "..."
+    assert quoted(text) == f"'{quote}'"
     assert len(quoted(text)) <= LONGEST_QUOTE + 2
 
 

@@ -28,10 +28,10 @@ def test_where_pitch_is_a_right_angle_the_roll_is_nothing() -> None:
 
 
 def test_poses() -> None:
-    one = Pose(about(np.array([0.0, 0.6, 0.8]), 0.4), np.array([1.0, 2.0, 3.0]))
-    back = one @ one.inverse
+    pose = Pose(about(np.array([0.0, 0.6, 0.8]), 0.4), np.array([1.0, 2.0, 3.0]))
+    back = pose @ pose.inverse
     assert np.abs(back.rotation - np.eye(3)).max() < 1e-15
     assert np.abs(back.origin).max() < 1e-15
-    assert np.array_equal((Pose() @ one @ Pose()).rotation, one.rotation)
-    assert one.is_turned
+    assert np.array_equal((Pose() @ pose @ Pose()).rotation, pose.rotation)
+    assert pose.is_turned
     assert not Pose().is_turned

@@ -19,8 +19,8 @@ EXACT = 4e-16
 @pytest.mark.parametrize("scale", [1.0, 1e-8, 3.0, 1e150, -1.0, -1e200])
 def test_axis_of_any_length_and_sign(scale: float) -> None:
     notes: list[Note] = []
-    written = scale * np.array([2.0, -3.0, 6.0]) / 7.0
-    axis = quantities.unit_axis(written, HERE, notes)
+    long_axis = scale * np.array([2.0, -3.0, 6.0]) / 7.0
+    axis = quantities.unit_axis(long_axis, HERE, notes)
     np.testing.assert_allclose(axis, np.sign(scale) * np.array([2.0, -3.0, 6.0]) / 7.0, rtol=0, atol=EXACT)
     assert [note.kind for note in notes] == ([] if abs(scale) == 1.0 else ["changed"])
 
@@ -32,23 +32,23 @@ def test_negative_axes_are_kept(axis: tuple[float, ...]) -> None:
     assert notes == []
 
 
-@pytest.mark.parametrize(("excess", "noted"), [(9e-7, False), (-9e-7, False), (1.1e-6, True), (-1.1e-6, True)])
-def test_a_length_that_is_one_but_for_six_digits_is_not_noted(excess: float, noted: bool) -> None:
+@pytest.mark.parametrize(("excess", "has_note"), [(9e-7, False), (-9e-7, False), (1.1e-6, True), (-1.1e-6, True)])
+def test_a_length_that_is_one_but_for_six_digits_is_not_noted(excess: float, has_note: bool) -> None:
     notes: list[Note] = []
     quantities.unit_axis(np.array([0.0, 0.0, 1.0 + excess]), HERE, notes)
-    assert bool(notes) is noted
+    assert bool(notes) is has_note
     notes.clear()
     quantities.rotation_of_quaternion(np.array([0.0, 0.0, 0.0, 1.0 + excess]), HERE, notes)
-    assert bool(notes) is noted
+    assert bool(notes) is has_note
 
 
-@pytest.mark.parametrize(("length", "refused"), [(0.0, True), (9e-10, True), (1e-9, False)])
-def test_shortest_axis_and_quaternion(length: float, refused: bool) -> None:
+@pytest.mark.parametrize(("length", "raises"), [(0.0, True), (9e-10, True), (1e-9, False)])
+def test_shortest_axis_and_quaternion(length: float, raises: bool) -> None:
     for make, values in (
         (quantities.unit_axis, [0.0, 0.0, length]),
         (quantities.rotation_of_quaternion, [length, 0, 0, 0]),
     ):
-        if refused:
+        if raises:
             with pytest.raises(UrdfError, match="zero"):
                 make(np.array(values), HERE, [])
         else:
@@ -132,9 +132,9 @@ def test_inertia_matrix_is_symmetric_to_a_billionth() -> None:
             quantities.inertia_of_matrix(matrix + sign * skewed, HERE)
 
 
-@pytest.mark.parametrize(("value", "refused"), [(0.0, False), (1e-300, False), (-1e-300, True), (-1.0, True)])
-def test_mass_is_not_negative(value: float, refused: bool) -> None:
-    if refused:
+@pytest.mark.parametrize(("value", "raises"), [(0.0, False), (1e-300, False), (-1e-300, True), (-1.0, True)])
+def test_mass_is_not_negative(value: float, raises: bool) -> None:
+    if raises:
         with pytest.raises(UrdfError, match="expected zero or more"):
             quantities.mass(value, HERE)
     else:
@@ -142,12 +142,12 @@ def test_mass_is_not_negative(value: float, refused: bool) -> None:
 
 
 def test_no_number_is_a_negative_zero() -> None:
-    for found in (
+    for numbers in (
         quantities.decimals("-0 -0.0 0", 3, "xyz", HERE),
         quantities.array([-0.0, 1.0], (2,), "xyz", HERE),
         quantities.unit_axis(np.array([-0.0, -0.0, 1.0]), HERE, []),
     ):
-        assert not np.signbit(found).any()
+        assert not np.signbit(numbers).any()
 
 
 def test_lengths_of_names_and_numbers() -> None:

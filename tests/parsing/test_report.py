@@ -101,6 +101,9 @@ def test_plain_form() -> None:
         "links": 5,
         "joints": {"continuous": 1, "prismatic": 2, "fixed": 1},
         "movable": ["mirror", "slide", "wrist"],
+        "loops": [],
+        "driven": None,
+        "freedom": None,
         "bodies": 3,
         "certificates": {},
         "mass": {
@@ -124,14 +127,14 @@ def test_numbers_of_numpy_become_plain() -> None:
 
 
 def test_numbers_that_json_has_not() -> None:
-    nothing = MassSummary(0.0, np.full(3, np.nan))
-    made = receipt(before=nothing, after=MassSummary(float("inf"), np.zeros(3)))
-    assert made.to_dict()["mass"] == {
+    no_mass = MassSummary(0.0, np.full(3, np.nan))
+    report = receipt(before=no_mass, after=MassSummary(float("inf"), np.zeros(3)))
+    assert report.to_dict()["mass"] == {
         "before": {"mass_kg": 0.0, "com_m": [None, None, None]},
         "after": {"mass_kg": None, "com_m": [0.0, 0.0, 0.0]},
     }
-    assert "nan" in made.render()
-    assert "inf" in made.render()
+    assert "nan" in report.render()
+    assert "inf" in report.render()
 
 
 def test_masses_that_differ_show() -> None:
@@ -141,21 +144,21 @@ def test_masses_that_differ_show() -> None:
 
 
 def test_notes_stand_in_the_order_of_lines() -> None:
-    made = receipt()
-    lines = [note.line for note in made.notes]
+    report = receipt()
+    lines = [note.line for note in report.notes]
     assert lines == sorted(lines)
-    assert [note.line for note in made.of_kind("defaulted")] == [4, 8, 9, 15]
-    assert made.of_kind("merged") == (Note("merged", "link 'pad'", MERGED[0].text, 7),)
+    assert [note.line for note in report.of_kind("defaulted")] == [4, 8, 9, 15]
+    assert report.of_kind("merged") == (Note("merged", "link 'pad'", MERGED[0].text, 7),)
 
 
 def test_one_link() -> None:
-    made = receipt(read_text('<robot name="rock"><link name="stone"/></robot>'), merged=(), movable=(), bodies=0)
-    lines = made.render().splitlines()
+    report = receipt(read_text('<robot name="rock"><link name="stone"/></robot>'), merged=(), movable=(), bodies=0)
+    lines = report.render().splitlines()
     assert lines[0] == "rock: 1 link, 0 joints"
     assert "  notes          none" in lines
     assert len(lines) == 10
-    assert made.to_dict()["notes"] == []
-    assert made.to_dict()["joints"] == {}
+    assert report.to_dict()["notes"] == []
+    assert report.to_dict()["joints"] == {}
 
 
 def test_fixed_joints_only() -> None:
@@ -166,9 +169,9 @@ def test_fixed_joints_only() -> None:
 
 def test_without_fingerprint() -> None:
     description = read_text(GRIPPER)
-    made = build_receipt(description, before=TOTAL, after=TOTAL, movable=(), bodies=3, merged=())
-    assert made.fingerprint == ""
-    assert "  fingerprint    -" in made.render().splitlines()
+    report = build_receipt(description, before=TOTAL, after=TOTAL, movable=(), bodies=3, merged=())
+    assert report.fingerprint == ""
+    assert "  fingerprint    -" in report.render().splitlines()
 
 
 def test_sources_without_lines_have_no_empty_column() -> None:
@@ -185,15 +188,15 @@ def test_every_kind_of_note_is_shown() -> None:
 @pytest.mark.parametrize("name", ["a\u009b31mb", "a\u202eb", "a\u0085b"])
 def test_names_cannot_command_the_terminal(name: str) -> None:
     """C1 control characters and direction marks are legal in XML; names that come from elsewhere are shown here too."""
-    made = receipt(Description(name, read_text(GRIPPER).links, (), notes=(Note("warning", name, name),)), merged=())
-    text = made.render()
+    report = receipt(Description(name, read_text(GRIPPER).links, (), notes=(Note("warning", name, name),)), merged=())
+    text = report.render()
     assert all(line.isprintable() for line in text.split("\n"))
     assert name not in text
 
 
 def test_head_leaves_out_kinds_of_which_there_are_none() -> None:
-    made = dataclasses.replace(receipt(), joints={"revolute": 0, "prismatic": 2, "fixed": 0})
-    assert made.render().splitlines()[0] == "gripper: 5 links, 2 joints (2 movable: 2 prismatic)"
+    report = dataclasses.replace(receipt(), joints={"revolute": 0, "prismatic": 2, "fixed": 0})
+    assert report.render().splitlines()[0] == "gripper: 5 links, 2 joints (2 movable: 2 prismatic)"
 
 
 def test_control_characters_are_shown_as_escapes() -> None:
@@ -202,32 +205,35 @@ def test_control_characters_are_shown_as_escapes() -> None:
 
 
 def test_a_note_of_what_the_source_does_not_have_has_no_line() -> None:
-    made = receipt(merged=(Note("merged", "link 'ghost'", "welded"),))
-    assert made.of_kind("merged") == (Note("merged", "link 'ghost'", "welded", 0),)
-    assert [note["line"] for note in made.to_dict()["notes"] if note["kind"] == "merged"] == [None]
+    report = receipt(merged=(Note("merged", "link 'ghost'", "welded"),))
+    assert report.of_kind("merged") == (Note("merged", "link 'ghost'", "welded", 0),)
+    assert [note["line"] for note in report.to_dict()["notes"] if note["kind"] == "merged"] == [None]
 
 
 def test_a_note_on_a_joint_gets_the_line_of_the_joint() -> None:
-    made = receipt(merged=(Note("merged", "joint 'glue'", "welded"), Note("merged", "link 'right'", "welded")))
-    assert [(note.element, note.line) for note in made.of_kind("merged")] == [("link 'right'", 9), ("joint 'glue'", 11)]
+    report = receipt(merged=(Note("merged", "joint 'glue'", "welded"), Note("merged", "link 'right'", "welded")))
+    assert [(note.element, note.line) for note in report.of_kind("merged")] == [
+        ("link 'right'", 9),
+        ("joint 'glue'", 11),
+    ]
 
 
 def test_the_plain_form_is_a_copy() -> None:
     """What a reader does to it, the receipt does not see."""
-    made = receipt().with_certificates({"f": certificate(0.5)}, [])
-    plain = made.to_dict()
+    report = receipt().with_certificates({"f": certificate(0.5)}, [])
+    plain = report.to_dict()
     plain["joints"]["fixed"] = 9
     plain["movable"].append("more")
     plain["certificates"]["f"]["error"] = 7.0
     plain["notes"][0]["text"] = ""
-    again = made.to_dict()
-    assert (again["joints"]["fixed"], again["movable"]) == (1, ["mirror", "slide", "wrist"])
-    assert (again["certificates"]["f"]["error"], again["notes"][0]["text"] != "") == (0.5, True)
+    second_copy = report.to_dict()
+    assert (second_copy["joints"]["fixed"], second_copy["movable"]) == (1, ["mirror", "slide", "wrist"])
+    assert (second_copy["certificates"]["f"]["error"], second_copy["notes"][0]["text"] != "") == (0.5, True)
 
 
 def test_a_note_with_a_line_keeps_it() -> None:
-    made = receipt(merged=(Note("merged", "link 'pad'", "welded", 11),))
-    assert made.of_kind("merged") == (Note("merged", "link 'pad'", "welded", 11),)
+    report = receipt(merged=(Note("merged", "link 'pad'", "welded", 11),))
+    assert report.of_kind("merged") == (Note("merged", "link 'pad'", "welded", 11),)
 
 
 def test_names_that_can_be_printed_are_shown_as_they_are() -> None:
@@ -241,25 +247,25 @@ def test_a_root_that_moves_is_said(root: RootType) -> None:
     fixed = read_text(GRIPPER)
     assert not any(row.startswith("  root") for row in receipt(fixed).render().splitlines())
     assert receipt(fixed).to_dict()["root"] == "fixed"
-    made = receipt(dataclasses.replace(fixed, root=root))
-    assert f"  root           {root}, by joint 'root_joint'" in made.render().splitlines()
-    assert made.to_dict()["root"] == root
+    report = receipt(dataclasses.replace(fixed, root=root))
+    assert f"  root           {root}, by joint 'root_joint'" in report.render().splitlines()
+    assert report.to_dict()["root"] == root
 
 
-def certificate(error: float, refused: str | None = None) -> dict[str, object]:
-    return {"error": error, "refused": refused}
+def certificate(error: float, refused_error: str | None = None) -> dict[str, object]:
+    return {"error": error, "refused": refused_error}
 
 
 def test_kernels_are_told_with_the_worst_of_their_errors() -> None:
     note = Note("reported", "kernel 'f'", "made from the tree as given")
     bare = receipt()
     assert not any(row.startswith("  kernels") for row in bare.render().splitlines())
-    found = {"f": certificate(0.125), "g": certificate(0.5), "h": certificate(0.25)}
-    made = bare.with_certificates(found, [note])
-    assert "  kernels        3 certified, errors at most 0.5 of the rounding bound" in made.render().splitlines()
-    assert made.to_dict()["certificates"] == found
-    assert made.notes == (*bare.notes, note)
-    assert (made.robot, made.bodies, made.before) == (bare.robot, bare.bodies, bare.before)
-    some = bare.with_certificates(found | {"g": certificate(0.5, "lost digits")}, []).render().splitlines()
-    told = "  kernels        3 certified, errors at most 0.5 of the rounding bound; 1 made from the tree as given"
-    assert told in some
+    certificates = {"f": certificate(0.125), "g": certificate(0.5), "h": certificate(0.25)}
+    report = bare.with_certificates(certificates, [note])
+    assert "  kernels        3 certified, errors at most 0.5 of the rounding bound" in report.render().splitlines()
+    assert report.to_dict()["certificates"] == certificates
+    assert report.notes == (*bare.notes, note)
+    assert (report.robot, report.bodies, report.before) == (bare.robot, bare.bodies, bare.before)
+    lines = bare.with_certificates(certificates | {"g": certificate(0.5, "lost digits")}, []).render().splitlines()
+    expected = "  kernels        3 certified, errors at most 0.5 of the rounding bound; 1 made from the tree as given"
+    assert expected in lines

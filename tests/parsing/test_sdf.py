@@ -14,8 +14,8 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Description, rooted
 from dyn_service.parsing.files import read_file, read_text
+from tests.comparing import relative_error
 from tests.oracle.example_robots import path_of
-from tests.oracle.test_pinocchio import relative_error
 from tests.terms.interpreting import interpreted_robot
 
 URDF = """
@@ -60,20 +60,20 @@ def model(*parts: str, version: str = "1.11", attributes: str = "") -> str:
     return f'<sdf version="{version}"><model name="arm" {attributes}>{"".join(parts)}</model></sdf>'
 
 
-def at(pose: str, within: str = "", more: str = "") -> str:
-    return f'<pose {f"""relative_to="{within}" """ if within else ""}{more}>{pose}</pose>'
+def pose_xml(pose: str, reference: str = "", attributes: str = "") -> str:
+    return f'<pose {f"""relative_to="{reference}" """ if reference else ""}{attributes}>{pose}</pose>'
 
 
-def turned(rpy: tuple[float, float, float]) -> np.ndarray:
+def rotation_matrix(rpy: tuple[float, float, float]) -> np.ndarray:
     from dyn_service.parsing.quantities import rotation_of_rpy
 
     return rotation_of_rpy(np.array(rpy))
 
 
-R_UPPER, R_LOWER = turned((0.4, -0.3, 0.2)), turned((-0.5, 0.1, 0.7))
+R_UPPER, R_LOWER = rotation_matrix((0.4, -0.3, 0.2)), rotation_matrix((-0.5, 0.1, 0.7))
 
 
-def said(values: object) -> str:
+def digits(values: object) -> str:
     return " ".join(repr(float(x)) for x in np.ravel(values))
 
 
@@ -81,83 +81,85 @@ def in_model(pose: tuple[float, ...]) -> str:
     """The pose of a frame of the upper link in the model."""
     from dyn_service.parsing.pose import rpy_of
 
-    R = R_UPPER @ turned(pose[3:])  # type: ignore[arg-type]
-    return said([*(np.array([0.1, 0.2, 0.3]) + R_UPPER @ pose[:3]), *rpy_of(R)])
+    R = R_UPPER @ rotation_matrix(pose[3:])  # type: ignore[arg-type]
+    return digits([*(np.array([0.1, 0.2, 0.3]) + R_UPPER @ pose[:3]), *rpy_of(R)])
 
 
 LOWER_IN_MODEL = in_model((-0.1, 0.3, 0.2, -0.5, 0.1, 0.7))
-PLAIN = (BASE.format(""), UPPER.format(at(AT_UPPER)), SHOULDER.format("", ""))
+PLAIN = (BASE.format(""), UPPER.format(pose_xml(AT_UPPER)), SHOULDER.format("", ""))
 
-IN_DEGREES = said([-0.1, 0.3, 0.2, *np.degrees([-0.5, 0.1, 0.7])])
+IN_DEGREES = digits([-0.1, 0.3, 0.2, *np.degrees([-0.5, 0.1, 0.7])])
 
 WAYS = {
-    "in the model": model(*PLAIN, LOWER.format(at(LOWER_IN_MODEL)), elbow()),
-    "in the parent": model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow()),
+    "in the model": model(*PLAIN, LOWER.format(pose_xml(LOWER_IN_MODEL)), elbow()),
+    "in the parent": model(*PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")), elbow()),
     "in the joint": model(
-        BASE.format(""), UPPER.format(at("", "shoulder")), SHOULDER.format(at(AT_UPPER, "base"), ""),
-        LOWER.format(at("", "elbow")), elbow(pose=at(AT_LOWER, "upper")),
+        BASE.format(""), UPPER.format(pose_xml("", "shoulder")), SHOULDER.format(pose_xml(AT_UPPER, "base"), ""),
+        LOWER.format(pose_xml("", "elbow")), elbow(pose=pose_xml(AT_LOWER, "upper")),
     ),
     "in a frame": model(
-        *PLAIN, LOWER.format(at("", "there")), elbow(),
-        f'<frame name="there" attached_to="upper">{at(AT_LOWER)}</frame>',
+        *PLAIN, LOWER.format(pose_xml("", "there")), elbow(),
+        f'<frame name="there" attached_to="upper">{pose_xml(AT_LOWER)}</frame>',
     ),
     "in a frame of a joint": model(
-        *PLAIN, LOWER.format(at("", "there")), elbow(),
-        f'<frame name="there" attached_to="shoulder">{at(AT_LOWER)}</frame>',
+        *PLAIN, LOWER.format(pose_xml("", "there")), elbow(),
+        f'<frame name="there" attached_to="shoulder">{pose_xml(AT_LOWER)}</frame>',
     ),
     "in another frame": model(
-        *PLAIN, LOWER.format(at("", "there")), elbow(),
-        f'<frame name="there" attached_to="upper">{at("0 0 -1 0 0 0", "further")}</frame>'
+        *PLAIN, LOWER.format(pose_xml("", "there")), elbow(),
+        f'<frame name="there" attached_to="upper">{pose_xml("0 0 -1 0 0 0", "further")}</frame>'
         f'<frame name="further" '
-        f'attached_to="base">{at(in_model((*(np.array([-0.1, 0.3, 0.2]) + R_LOWER[:, 2]), -0.5, 0.1, 0.7)))}</frame>',
+        'attached_to="base">'
+        f"{pose_xml(in_model((*(np.array([-0.1, 0.3, 0.2]) + R_LOWER[:, 2]), -0.5, 0.1, 0.7)))}</frame>",
     ),
     "joined to a frame": model(
-        *PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(parent="there"),
+        *PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")), elbow(parent="there"),
         '<frame name="there" attached_to="upper"/>',
     ),
     "expressed in": model(
-        *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
-        elbow(axis=f'<xyz expressed_in="upper">{said(R_LOWER[:, 0])}</xyz>'),
+        *PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")),
+        elbow(axis=f'<xyz expressed_in="upper">{digits(R_LOWER[:, 0])}</xyz>'),
     ),
     "expressed in the model": model(
-        *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
-        elbow(axis=f'<xyz expressed_in="__model__">{said((R_UPPER @ R_LOWER)[:, 0])}</xyz>'),
+        *PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")),
+        elbow(axis=f'<xyz expressed_in="__model__">{digits((R_UPPER @ R_LOWER)[:, 0])}</xyz>'),
     ),
     "use_parent_model_frame": model(
-        *PLAIN, LOWER.format(at(LOWER_IN_MODEL)),
-        elbow(axis=f"<xyz>{said((R_UPPER @ R_LOWER)[:, 0])}</xyz><use_parent_model_frame>1</use_parent_model_frame>"),
+        *PLAIN, LOWER.format(pose_xml(LOWER_IN_MODEL)),
+        elbow(axis=f"<xyz>{digits((R_UPPER @ R_LOWER)[:, 0])}</xyz><use_parent_model_frame>1</use_parent_model_frame>"),
         version="1.6",
     ),
     "axes of old": model(
-        BASE.format(""), UPPER.format(at(AT_UPPER)),
-        SHOULDER.format("", "").replace("0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])),
-        LOWER.format(at(LOWER_IN_MODEL)), elbow(axis=f"<xyz>{said((R_UPPER @ R_LOWER)[:, 0])}</xyz>"), version="1.4",
+        BASE.format(""), UPPER.format(pose_xml(AT_UPPER)),
+        SHOULDER.format("", "").replace("0 0.6 0.8", digits(R_UPPER @ [0, 0.6, 0.8])),
+        LOWER.format(pose_xml(LOWER_IN_MODEL)), elbow(axis=f"<xyz>{digits((R_UPPER @ R_LOWER)[:, 0])}</xyz>"),
+        version="1.4",
     ),
     "the first version with axes in the joint": model(
-        *PLAIN, LOWER.format(at(LOWER_IN_MODEL)), elbow(), version="1.5",
+        *PLAIN, LOWER.format(pose_xml(LOWER_IN_MODEL)), elbow(), version="1.5",
     ),
     "a turned joint": model(
-        *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
-        elbow(pose=at("0 0 0 0 0 1.2"), axis=f"<xyz>{said(turned((0, 0, -1.2))[:, 0])}</xyz>"),
+        *PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")),
+        elbow(pose=pose_xml("0 0 0 0 0 1.2"), axis=f"<xyz>{digits(rotation_matrix((0, 0, -1.2))[:, 0])}</xyz>"),
     ),
     "degrees": model(
-        *PLAIN, LOWER.format(at(IN_DEGREES, "upper", 'degrees="true"')), elbow(),
+        *PLAIN, LOWER.format(pose_xml(IN_DEGREES, "upper", 'degrees="true"')), elbow(),
     ),
     "quaternions": model(
-        *PLAIN, LOWER.format(at("{QUAT}", "upper", 'rotation_format="quat_xyzw"')), elbow(),
+        *PLAIN, LOWER.format(pose_xml("{QUAT}", "upper", 'rotation_format="quat_xyzw"')), elbow(),
     ),
     "a model in it": model(
         *PLAIN,
-        f'<model name="fore">{at(AT_LOWER, "upper")}{LOWER.format("")}</model>',
+        f'<model name="fore">{pose_xml(AT_LOWER, "upper")}{LOWER.format("")}</model>',
         elbow(child="fore::lower"),
     ).replace("lower</child>", "lower</child>"),
     "a model placed by a frame of it": model(
         *PLAIN,
         f'<model name="fore" '
-        f'placement_frame="lower">{at(AT_LOWER, "upper")}{LOWER.format(at("1 2 3 0.1 0.2 0.3"))}</model>',
+        f'placement_frame="lower">{pose_xml(AT_LOWER, "upper")}{LOWER.format(pose_xml("1 2 3 0.1 0.2 0.3"))}</model>',
         elbow(child="fore::lower"),
     ),
-    "a world": model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())
+    "a world": model(*PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")), elbow())
     .replace("<model", '<world name="w"><gravity>0 0 -9.81</gravity><model').replace("</model>", "</model></world>"),
 }  # fmt: skip
 
@@ -174,11 +176,11 @@ def test_ways(name: str) -> None:
     from dyn_service.parsing.pose import quaternion_of
 
     w, x, y, z = quaternion_of(R_LOWER)
-    text = WAYS[name].replace("{QUAT}", said([-0.1, 0.3, 0.2, x, y, z, w]))
+    text = WAYS[name].replace("{QUAT}", digits([-0.1, 0.3, 0.2, x, y, z, w]))
     description = read_text(text)
     urdf = read_text(URDF.format(elbow="continuous"))
-    for ours, theirs in zip(numbers_of(description), numbers_of(urdf), strict=True):
-        assert relative_error(ours, theirs) < 1e-13
+    for actual, expected in zip(numbers_of(description), numbers_of(urdf), strict=True):
+        assert relative_error(actual, expected) < 1e-13
     shoulder = description.joints[0]
     limit = shoulder.limit
     assert limit is not None
@@ -188,24 +190,24 @@ def test_ways(name: str) -> None:
 
 def test_a_joint_beside_its_child() -> None:
     """Its axis does not meet the link's origin: a link without mass is added."""
-    text = model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(pose=at("0.3 -0.2 0.1 0 0 0")))
+    text = model(*PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")), elbow(pose=pose_xml("0.3 -0.2 0.1 0 0 0")))
     place = np.array([-0.1, 0.3, 0.2]) + R_LOWER @ [0.3, -0.2, 0.1]
     urdf = (
         URDF.format(elbow="continuous")
         .replace('<child link="lower"/>', '<child link="mid"/>')
-        .replace('<origin xyz="-0.1 0.3 0.2" rpy="-0.5 0.1 0.7"/>', f'<origin xyz="{said(place)}" rpy="-0.5 0.1 0.7"/>')
+        .replace('<origin xyz="-0.1 0.3 0.2" rpy', f'<origin xyz="{digits(place)}" rpy')
         .replace("</robot>", '<link name="mid"/><joint name="f" type="fixed"><origin xyz="-0.3 0.2 -0.1"/><parent '
                  'link="mid"/><child link="lower"/></joint></robot>')
     )  # fmt: skip
-    for ours, theirs in zip(numbers_of(read_text(text)), numbers_of(read_text(urdf)), strict=True):
-        assert relative_error(ours, theirs) < 1e-13
+    for actual, expected in zip(numbers_of(read_text(text)), numbers_of(read_text(urdf)), strict=True):
+        assert relative_error(actual, expected) < 1e-13
     assert not [note for note in read_text(text).notes if "elbow_link" in note.element]
 
 
 @pytest.mark.parametrize("kind", ["universal", "revolute2"])
 def test_two_axes(kind: str) -> None:
     text = model(
-        *PLAIN, LOWER.format(at(AT_LOWER, "upper")),
+        *PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")),
         elbow(kind, axis=X).replace("</joint>", "<axis2><xyz>0 1 "
                                                 "0</xyz><dynamics><damping>2</damping></dynamics></axis2></joint>"),
     )  # fmt: skip
@@ -216,32 +218,31 @@ def test_two_axes(kind: str) -> None:
     )  # fmt: skip
     description = read_text(text)
     assert [joint.name for joint in description.joints] == ["shoulder", "elbow", "elbow_axis2"]
-    for ours, theirs in zip(numbers_of(description), numbers_of(read_text(urdf)), strict=True):
-        assert relative_error(ours, theirs) < 1e-13
+    for actual, expected in zip(numbers_of(description), numbers_of(read_text(urdf)), strict=True):
+        assert relative_error(actual, expected) < 1e-13
 
 
 @pytest.mark.parametrize(("kind", "urdf"), [("prismatic", "prismatic"), ("ball", "spherical"), ("fixed", "fixed")])
 def test_types(kind: str, urdf: str) -> None:
-    text = model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(kind))
-    one, other = Robot.from_text(text), Robot.from_urdf(URDF.format(elbow=urdf))
-    assert one.joint_names == other.joint_names
-    assert [j.type for j in one.description.joints] == [j.type for j in other.description.joints]
+    text = model(*PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")), elbow(kind))
+    robot, other = Robot.from_text(text), Robot.from_urdf(URDF.format(elbow=urdf))
+    assert robot.joint_names == other.joint_names
+    assert [j.type for j in robot.description.joints] == [j.type for j in other.description.joints]
     q, v, a = other.random_configuration(seed=1), np.ones(other.nv), np.ones(other.nv)
-    assert relative_error(
-        interpreted_robot(one).inverse_dynamics(q, v, a)[None], interpreted_robot(other).inverse_dynamics(q, v, a)[None]
-    ) < 1e-13  # fmt: skip
+    tau, expected = (interpreted_robot(x).inverse_dynamics(q, v, a)[None] for x in (robot, other))
+    assert relative_error(tau, expected) < 1e-13
 
 
 def test_a_fixed_joint_is_one_wherever_it_stands() -> None:
     """Nothing depends on its position, so no link is added."""
-    description = read_text(model(*PLAIN, LOWER.format(""), elbow("fixed", pose=at("0.3 -0.2 0.1 0 0 0"))))
+    description = read_text(model(*PLAIN, LOWER.format(""), elbow("fixed", pose=pose_xml("0.3 -0.2 0.1 0 0 0"))))
     assert [link.name for link in description.links] == ["base", "upper", "lower"]
     assert [joint.type for joint in description.joints] == ["revolute", "fixed"]
     assert not [note for note in description.notes if "axis" in note.text]
 
 
 def test_screws() -> None:
-    one = read_text(
+    pitched = read_text(
         model(
             *PLAIN,
             LOWER.format(""),
@@ -251,7 +252,7 @@ def test_screws() -> None:
     old = read_text(
         model(*PLAIN, LOWER.format(""), elbow("screw").replace("</joint>", "<thread_pitch>-4</thread_pitch></joint>"))
     )
-    assert one.joints[1].pitch == 0.3
+    assert pitched.joints[1].pitch == 0.3
     assert old.joints[1].pitch == pytest.approx(np.pi / 2)
 
 
@@ -311,18 +312,18 @@ def test_rotors_as_drake_has_them(axis: str, rotor: str, armature: float) -> Non
 
 def test_frames_of_poses_before_1_7() -> None:
     """Drake and Gazebo read them; a note says that their version has none."""
-    said = model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow(), version="1.6")
-    old, new = read_text(said.replace("relative_to", "frame")), read_text(said.replace("1.6", "1.11"))
-    for ours, theirs in zip(numbers_of(old), numbers_of(new), strict=True):
-        assert np.array_equal(ours, theirs)
+    text = model(*PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")), elbow(), version="1.6")
+    old, new = read_text(text.replace("relative_to", "frame")), read_text(text.replace("1.6", "1.11"))
+    for actual, expected in zip(numbers_of(old), numbers_of(new), strict=True):
+        assert np.array_equal(actual, expected)
     (note,) = (note for note in old.notes if "1.7" in note.text)
     assert (note.kind, note.element) == ("changed", "link 'lower'")
     assert not [note for note in new.notes if "1.7" in note.text]
 
 
 def test_a_mimic_of_a_second_axis_follows_it_also_if_another_joint_has_its_name() -> None:
-    def joint(name: str, kind: str, child: str, inside: str) -> str:
-        axis = f"<axis><xyz>1 0 0</xyz>{inside}"
+    def joint(name: str, kind: str, child: str, axis_elements: str) -> str:
+        axis = f"<axis><xyz>1 0 0</xyz>{axis_elements}"
         return f'<joint name="{name}" type="{kind}"><parent>a</parent><child>{child}</child>{axis}</joint>'
 
     joints = (
@@ -343,14 +344,14 @@ def test_a_mimic_of_a_second_axis() -> None:
     axis = X + '<mimic joint="elbow"{}><multiplier>2</multiplier><offset>0.1</offset></mimic>'
     follower = elbow("revolute", parent="lower", child="tip", axis=axis).replace('"elbow"', '"tip_joint"', 1)
     leaders = {}
-    for which, attribute in (("elbow", ""), ("elbow", ' axis="axis"'), ("elbow_axis2", ' axis="axis2"')):
+    for leader, attribute in (("elbow", ""), ("elbow", ' axis="axis"'), ("elbow_axis2", ' axis="axis2"')):
         text = model(*PLAIN, LOWER.format(""), '<link name="tip"/>', universal, follower.format(attribute))
         robot = Robot.from_text(text)
         assert robot.joint_names == ("shoulder", "elbow", "elbow_axis2")
-        led = next(joint for joint in robot.description.joints if joint.name == "tip_joint").mimic
-        assert led is not None
-        leaders[attribute] = (led.joint, led.multiplier, led.offset)
-        assert leaders[attribute] == (which, 2.0, 0.1)
+        mimic = next(joint for joint in robot.description.joints if joint.name == "tip_joint").mimic
+        assert mimic is not None
+        leaders[attribute] = (mimic.joint, mimic.multiplier, mimic.offset)
+        assert leaders[attribute] == (leader, 2.0, 0.1)
     assert len(set(leaders.values())) == 2
 
 
@@ -358,15 +359,15 @@ def test_a_mimic_of_a_second_axis() -> None:
 def test_inertia_of_turned_collisions(count: int) -> None:
     """A collision's moments are along its own axes: R diag(I) R^T, which differs from R^T diag(I) R."""
     size, pose = np.array([0.2, 0.4, 0.6]), (0.0, 0.0, 0.0, 0.5, -0.3, 0.7)
-    box = f"<geometry><box><size>{said(size)}</size></box></geometry>"
-    collisions = "".join(f'<collision name="c{k}">{at(said(pose))}{box}</collision>' for k in range(count))
+    box = f"<geometry><box><size>{digits(size)}</size></box></geometry>"
+    collisions = "".join(f'<collision name="c{k}">{pose_xml(digits(pose))}{box}</collision>' for k in range(count))
     inertial = read_text(model(f'<link name="a"><inertial auto="true"/>{collisions}</link>')).links[0].inertial
     assert inertial is not None
-    R, squares = turned(pose[3:]), size**2  # type: ignore[arg-type]
-    own = count * 1000 * size.prod() / 12 * np.diag(squares.sum() - squares)
+    R, squares = rotation_matrix(pose[3:]), size**2  # type: ignore[arg-type]
+    moments = count * 1000 * size.prod() / 12 * np.diag(squares.sum() - squares)
     total = inertial.rotation @ inertial.inertia @ inertial.rotation.T
-    np.testing.assert_allclose(total, R @ own @ R.T, rtol=1e-13)
-    assert np.abs(R @ own @ R.T - R.T @ own @ R).max() > 0.1
+    np.testing.assert_allclose(total, R @ moments @ R.T, rtol=1e-13)
+    assert np.abs(R @ moments @ R.T - R.T @ moments @ R).max() > 0.1
 
 
 def test_inertia_of_collisions() -> None:
@@ -402,41 +403,44 @@ def test_sizes_that_are_not_said_are_1_m(shape: str, volume: float) -> None:
     assert inertial.mass == pytest.approx(3.0 * volume, rel=1e-14)
 
 
-def test_loops_are_cut_and_told() -> None:
+def test_a_second_parent_closes_a_loop() -> None:
     text = model(*PLAIN, LOWER.format(""), elbow(), elbow().replace("elbow", "again").replace("upper", "base", 1))
     description = read_text(text)
     assert [joint.name for joint in description.joints] == ["shoulder", "elbow"]
-    assert [note.element for note in description.notes if "closes a loop" in note.text] == ["joint 'again'"]
+    assert [(joint.name, joint.parent, joint.child) for joint in description.loop_joints] == [
+        ("again", "base", "lower")
+    ]
+    assert description.unread_loops == ()
 
 
 def test_what_it_stands_on() -> None:
     free = read_text(model(*PLAIN, LOWER.format(""), elbow()))
     assert any("floats" in note.text for note in free.notes)
     assert not any("floats" in note.text for note in rooted(free, "floating").notes)
-    held = read_text(
-        model(at("0 0 1 0 0 0.5"), *PLAIN, LOWER.format(""), elbow(),
+    fixed = read_text(
+        model(pose_xml("0 0 1 0 0 0.5"), *PLAIN, LOWER.format(""), elbow(),
               '<joint name="w" type="fixed"><parent>world</parent><child>base</child></joint>')
     )  # fmt: skip
-    assert held.links[0].name == "world"
-    assert held.joints[0].xyz.tolist() == [0.0, 0.0, 1.0]
-    assert not any("floats" in note.text for note in held.notes)
+    assert fixed.links[0].name == "world"
+    assert fixed.joints[0].xyz.tolist() == [0.0, 0.0, 1.0]
+    assert not any("floats" in note.text for note in fixed.notes)
 
 
 def test_a_root_stands_where_its_pose_places_it() -> None:
     """On its side, gravity pulls along the axes of the world, not of the model; a root that floats is placed by q."""
-    text = model(at("0.1 0 1 1.57 0.2 0"), *PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())
-    one, other = Robot.from_text(text), Robot.from_urdf(URDF.format(elbow="continuous"))
-    R = turned((1.57, 0.2, 0.0))
-    assert one.link_names == ("world", *other.link_names)
+    text = model(pose_xml("0.1 0 1 1.57 0.2 0"), *PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")), elbow())
+    robot, other = Robot.from_text(text), Robot.from_urdf(URDF.format(elbow="continuous"))
+    R = rotation_matrix((1.57, 0.2, 0.0))
+    assert robot.link_names == ("world", *other.link_names)
     q = other.random_configuration(seed=1)
-    ours, theirs = (interpreted_robot(robot) for robot in (one, other))
-    turned_back = theirs.gravity_forces(q, gravity=R.T @ one.gravity)
-    assert relative_error(ours.gravity_forces(q)[None], turned_back[None]) < 1e-13
-    at_base, at_lower = ours.link_poses(q).position[[1, 3]]
+    own_form, urdf_form = (interpreted_robot(robot) for robot in (robot, other))
+    turned_back = urdf_form.gravity_forces(q, gravity=R.T @ robot.gravity)
+    assert relative_error(own_form.gravity_forces(q)[None], turned_back[None]) < 1e-13
+    at_base, at_lower = own_form.link_poses(q).position[[1, 3]]
     np.testing.assert_allclose(at_base, [0.1, 0.0, 1.0], atol=1e-15)
-    np.testing.assert_allclose(at_lower, at_base + R @ theirs.link_poses(q).position[2], atol=1e-14)
-    (said,) = (note.text for note in one.receipt.of_kind("changed") if "pose" in note.text)
-    assert "(0.1, 0, 1) m" in said
+    np.testing.assert_allclose(at_lower, at_base + R @ urdf_form.link_poses(q).position[2], atol=1e-14)
+    (note_text,) = (note.text for note in robot.receipt.of_kind("changed") if "pose" in note.text)
+    assert "(0.1, 0, 1) m" in note_text
     floating = Robot.from_text(text, root="floating")
     assert floating.link_names == other.link_names
     assert not any("is fixed in the world" in note.text for note in floating.receipt.notes)
@@ -446,32 +450,32 @@ def test_a_root_stands_where_its_pose_places_it() -> None:
 
 
 def test_the_worlds_gravity_is_the_robots() -> None:
-    text = model(*PLAIN, LOWER.format(at(AT_LOWER, "upper")), elbow())
+    text = model(*PLAIN, LOWER.format(pose_xml(AT_LOWER, "upper")), elbow())
     moon = text.replace("<model", '<world name="moon"><gravity>0 0.1 -1.62</gravity><model').replace(
         "</model>", "</model></world>"
     )
-    one, other = interpreted_robot(Robot.from_text(moon)), interpreted_robot(Robot.from_text(text))
-    q, still = np.array([0.3, 0.7]), np.zeros(2)
-    there = one.gravity_forces(q)
-    assert np.array_equal(there, other.gravity_forces(q, gravity=[0.0, 0.1, -1.62]))
-    assert not np.array_equal(there, other.gravity_forces(q))
-    assert np.array_equal(one.inverse_dynamics(q, still, still), there)
-    assert one.description.gravity == (0.0, 0.1, -1.62)
-    assert one.fingerprint == one.receipt.fingerprint != other.fingerprint
-    assert one.receipt.to_dict()["gravity"] == [0.0, 0.1, -1.62]
-    assert "(0, 0.1, -1.62) m/s^2" in one.receipt.render()
+    moon_robot, other = interpreted_robot(Robot.from_text(moon)), interpreted_robot(Robot.from_text(text))
+    q, zero = np.array([0.3, 0.7]), np.zeros(2)
+    moon_weight = moon_robot.gravity_forces(q)
+    assert np.array_equal(moon_weight, other.gravity_forces(q, gravity=[0.0, 0.1, -1.62]))
+    assert not np.array_equal(moon_weight, other.gravity_forces(q))
+    assert np.array_equal(moon_robot.inverse_dynamics(q, zero, zero), moon_weight)
+    assert moon_robot.description.gravity == (0.0, 0.1, -1.62)
+    assert moon_robot.fingerprint == moon_robot.receipt.fingerprint != other.fingerprint
+    assert moon_robot.receipt.to_dict()["gravity"] == [0.0, 0.1, -1.62]
+    assert "(0, 0.1, -1.62) m/s^2" in moon_robot.receipt.render()
     assert "m/s^2" not in other.receipt.render()
-    assert pickle.loads(pickle.dumps(one)).gravity.tolist() == [0.0, 0.1, -1.62]
-    laid = one.overlaid(Overlay(gravity=[0.0, 0.0, -3.7]))
-    assert laid.as_described.gravity == (0.0, 0.0, -3.7)
-    assert one.overlaid(Overlay()).gravity.tolist() == [0.0, 0.1, -1.62]
+    assert pickle.loads(pickle.dumps(moon_robot)).gravity.tolist() == [0.0, 0.1, -1.62]
+    mars_robot = moon_robot.overlaid(Overlay(gravity=[0.0, 0.0, -3.7]))
+    assert mars_robot.as_described.gravity == (0.0, 0.0, -3.7)
+    assert moon_robot.overlaid(Overlay()).gravity.tolist() == [0.0, 0.1, -1.62]
 
 
 def test_the_gravity_of_a_world_that_gives_none() -> None:
     """SDFormat's default is 9.8 m/s^2; without a <world> the robot's default, 9.81, acts."""
-    alone = '<model name="m"><link name="a"/></model>'
-    assert read_text(f'<sdf version="1.9"><world name="w">{alone}</world></sdf>').gravity == (0.0, 0.0, -9.8)
-    assert read_text(f'<sdf version="1.9">{alone}</sdf>').gravity == (0.0, 0.0, -9.81)
+    model_text = '<model name="m"><link name="a"/></model>'
+    assert read_text(f'<sdf version="1.9"><world name="w">{model_text}</world></sdf>').gravity == (0.0, 0.0, -9.8)
+    assert read_text(f'<sdf version="1.9">{model_text}</sdf>').gravity == (0.0, 0.0, -9.81)
 
 
 ELSEWHERE = """<sdf version="1.6"><model name="m">
@@ -502,58 +506,59 @@ def test_static_models_beside_it_are_left_out() -> None:
     assert [note.text for note in description.notes if "static" in note.text] == ["1 other static model is not read"]
 
 
-@pytest.mark.parametrize("own", ["", "1 2 3 4 5 6"])
-def test_files_beside_it(tmp_path: Path, own: str) -> None:
+@pytest.mark.parametrize("pose", ["", "1 2 3 4 5 6"])
+def test_files_beside_it(tmp_path: Path, pose: str) -> None:
     """Where the file says a place too, that of the include counts."""
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "fore.sdf").write_text(
-        f'<sdf version="1.11"><model name="x">{own and at(own)}{LOWER.format("")}</model></sdf>'
+        f'<sdf version="1.11"><model name="x">{pose and pose_xml(pose)}{LOWER.format("")}</model></sdf>'
     )
     main = model(
-        *PLAIN, f'<include><uri>parts/fore.sdf</uri><name>fore</name>{at(AT_LOWER, "upper")}</include>',
+        *PLAIN, f'<include><uri>parts/fore.sdf</uri><name>fore</name>{pose_xml(AT_LOWER, "upper")}</include>',
         elbow(child="fore::lower"),
     )  # fmt: skip
     path = tmp_path / "arm.sdf"
     path.write_text(main)
-    for ours, theirs in zip(
+    for actual, expected in zip(
         numbers_of(read_file(path)), numbers_of(read_text(URDF.format(elbow="continuous"))), strict=True
     ):
-        assert relative_error(ours, theirs) < 1e-13
+        assert relative_error(actual, expected) < 1e-13
 
 
 OLD = model(
-    BASE.format(""), UPPER.format(at(AT_UPPER)),
-    SHOULDER.format("", "").replace("0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])), version="1.4",
+    BASE.format(""), UPPER.format(pose_xml(AT_UPPER)),
+    SHOULDER.format("", "").replace("0 0.6 0.8", digits(R_UPPER @ [0, 0.6, 0.8])), version="1.4",
 )  # fmt: skip
-FIRST_IN_JOINT = model(BASE.format(""), UPPER.format(at(AT_UPPER)), SHOULDER.format("", ""), version="1.5")
+FIRST_IN_JOINT = model(BASE.format(""), UPPER.format(pose_xml(AT_UPPER)), SHOULDER.format("", ""), version="1.5")
 NEW = model(
     BASE.format(""), '<frame name="f"><pose>0 0 0.1 0 0 0</pose></frame>',
-    UPPER.format(at("0.1 0.2 0.2 0.4 -0.3 0.2", "f")), SHOULDER.format("", ' expressed_in="__model__"').replace(
-        "0 0.6 0.8", said(R_UPPER @ [0, 0.6, 0.8])),
+    UPPER.format(pose_xml("0.1 0.2 0.2 0.4 -0.3 0.2", "f")), SHOULDER.format("", ' expressed_in="__model__"').replace(
+        "0 0.6 0.8", digits(R_UPPER @ [0, 0.6, 0.8])),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("merge", [False, True])
-@pytest.mark.parametrize("placed", ["", "upper"])
+@pytest.mark.parametrize("placement", ["", "upper"])
 @pytest.mark.parametrize("text", [OLD, FIRST_IN_JOINT, NEW])
-def test_models_of_other_versions_and_merged(text: str, placed: str, merge: bool, tmp_path: Path) -> None:
+def test_models_of_other_versions_and_merged(text: str, placement: str, merge: bool, tmp_path: Path) -> None:
     """The axes of a file before 1.5 are in its model's frame, whichever file includes it; `merge` adds no scope."""
     (tmp_path / "old.sdf").write_text(text)
     scope = "" if merge else "k::"
     main = model(
         f'<include merge="{str(merge).lower()}"><uri>old.sdf</uri><name>k</name>',
-        at("1 2 3 0.4 0.5 0.6") + f"<placement_frame>{placed}</placement_frame>" if placed else "", "</include>",
-        LOWER.format(at(AT_LOWER, f"{scope}upper")), elbow(parent=f"{scope}upper"),
+        pose_xml("1 2 3 0.4 0.5 0.6") + f"<placement_frame>{placement}</placement_frame>" if placement else "",
+        "</include>",
+        LOWER.format(pose_xml(AT_LOWER, f"{scope}upper")), elbow(parent=f"{scope}upper"),
     )  # fmt: skip
     path = tmp_path / "arm.sdf"
     path.write_text(main)
-    found, plain = read_file(path), read_text(URDF.format(elbow="continuous"))
-    assert {f"{scope}base", f"{scope}upper", "lower"} == {link.name for link in found.links} - {"world"}
-    if placed:
-        np.testing.assert_allclose(interpreted_robot(Robot(found)).link_poses(np.zeros(2)).position[2], [1, 2, 3])
-    one, other = (interpreted_robot(Robot(rooted(each, "floating"))) for each in (found, plain))
+    description, plain = read_file(path), read_text(URDF.format(elbow="continuous"))
+    assert {f"{scope}base", f"{scope}upper", "lower"} == {link.name for link in description.links} - {"world"}
+    if placement:
+        np.testing.assert_allclose(interpreted_robot(Robot(description)).link_poses(np.zeros(2)).position[2], [1, 2, 3])
+    robot, other = (interpreted_robot(Robot(rooted(source, "floating"))) for source in (description, plain))
     q = other.random_configuration(seed=1)
-    assert relative_error(one.mass_matrix(q)[None], other.mass_matrix(q)[None]) < 1e-13
+    assert relative_error(robot.mass_matrix(q)[None], other.mass_matrix(q)[None]) < 1e-13
 
 
 def test_the_light_and_the_ground_of_a_world_are_left_out(tmp_path: Path) -> None:
@@ -586,17 +591,17 @@ def test_models_by_name(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(way, f"{tmp_path / 'none'}:{holder}")
     uri = {"file": "model://fore/model.sdf", "folder": "../fore"}.get(way, "model://fore")
     main = model(
-        *PLAIN, f'<include><uri>{uri}</uri><name>fore</name>{at(AT_LOWER, "upper")}</include>',
+        *PLAIN, f'<include><uri>{uri}</uri><name>fore</name>{pose_xml(AT_LOWER, "upper")}</include>',
         elbow(child="fore::lower"),
     )  # fmt: skip
     (robots / "arm.sdf").write_text(main)
     description = read_file(robots / "arm.sdf")
-    for ours, theirs in zip(numbers_of(description), numbers_of(read_text(WAYS["in the parent"])), strict=True):
-        assert relative_error(ours, theirs) < 1e-13
+    for actual, expected in zip(numbers_of(description), numbers_of(read_text(WAYS["in the parent"])), strict=True):
+        assert relative_error(actual, expected) < 1e-13
 
 
 @pytest.mark.parametrize(
-    ("uri", "said"),
+    ("uri", "words"),
     [
         ("model://none", "there is no model 'model://none' in the folders of GZ_SIM_RESOURCE_PATH"),
         ("model://../secret", "is absolute or has '..' in it, expected the name of a model"),
@@ -608,13 +613,13 @@ def test_models_by_name(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("model://", "is not supported, expected a path"),
     ],
 )
-def test_models_that_are_not_there(uri: str, said: str, tmp_path: Path) -> None:
+def test_models_that_are_not_there(uri: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "in" / "arm.sdf"
     path.parent.mkdir()
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "model.sdf").write_text('<sdf version="1.9"><model name="s"><link name="s"/></model></sdf>')
     path.write_text(model('<link name="a"/>', f"<include><uri>{uri}</uri></include>"))
-    with pytest.raises(UrdfError, match=re.escape(said)):
+    with pytest.raises(UrdfError, match=re.escape(words)):
         read_file(path)
 
 
@@ -641,5 +646,5 @@ def test_a_real_one(name: str) -> None:
     robot, text = Robot.from_file(path), path.read_text()
     assert robot.receipt.after.mass == pytest.approx(robot.receipt.before.mass)
     loop_notes = robot.receipt.of_kind("loop")
-    joined = text.count("<joint ") - sum("loop" in note.text or "gearbox" in note.text for note in loop_notes)
-    assert joined == len([joint for joint in robot.all_joint_names if not joint.endswith(("_fixed", "_axis2"))])
+    joint_count = text.count("<joint ") - sum("loop" in note.text or "gearbox" in note.text for note in loop_notes)
+    assert joint_count == len([joint for joint in robot.all_joint_names if not joint.endswith(("_fixed", "_axis2"))])

@@ -108,10 +108,10 @@ def test_packages_without_ros(tmp_path: Path) -> None:
     )
     assert Robot.from_file(robot).joint_names == ("joint_1",)
     assert import_module("xacro.substitution_args")._eval_find.__module__ == "xacro.substitution_args"
-    beside = tmp_path / "src" / "rod_description"
-    (beside / "urdf").mkdir(parents=True)
-    (beside / "package.xml").write_text("<package/>")
-    (beside / "urdf" / "rod.xacro").write_text(ROD.replace("joint_${n}", "beside_${n}"))
+    sibling = tmp_path / "src" / "rod_description"
+    (sibling / "urdf").mkdir(parents=True)
+    (sibling / "package.xml").write_text("<package/>")
+    (sibling / "urdf" / "rod.xacro").write_text(ROD.replace("joint_${n}", "beside_${n}"))
     robot.write_text(robot.read_text().replace("$(find arm", "$(find rod"))
     assert Robot.from_file(robot).joint_names == ("beside_1",)
     robot.write_text(robot.read_text().replace("$(find rod", "$(find leg"))
@@ -140,11 +140,11 @@ def test_packages_without_ros(tmp_path: Path) -> None:
 def test_faults(text: str, words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.xacro"
     path.write_text(text)
-    with pytest.raises(UrdfError) as caught:
+    with pytest.raises(UrdfError) as excinfo:
         Robot.from_file(path)
-    assert words in str(caught.value)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert words in str(excinfo.value)
+    assert str(path) in str(excinfo.value)
+    assert "\n" not in str(excinfo.value)
     assert capfd.readouterr() == ("", "")
     # The xacro package keeps its state in its modules; the next file is not affected.
     path.write_text('<robot name="r"><link name="a"/></robot>')
@@ -169,12 +169,12 @@ def test_what_is_not_named_so_is_not_run(tmp_path: Path) -> None:
     evil = EVIL.replace("{file}", str(secret))
     path = tmp_path / "a.urdf"
     path.write_text(evil)
-    opened: list[str] = []
-    sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+    paths: list[str] = []
+    sys.addaudithook(lambda event, args: paths.append(str(args[0])) if event == "open" else None)
     for give in (lambda: Robot.from_text(evil), lambda: Robot.from_file(path), lambda: Robot.from_urdf(evil)):
         with pytest.raises(UrdfError, match=naming("xacro", "URDF")):
             give()
-    assert str(secret) not in opened
+    assert str(secret) not in paths
 
 
 def test_a_client_expands_its_own(main: Path) -> None:

@@ -42,13 +42,13 @@ def test_dashes_in_a_file_that_is_included(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "pattern"),
     [
         ("<robot><!-- a -- b -->\n</link></robot>", r"^<text>:2: malformed XML: mismatched tag"),
         ("<robot>\n<!-- a -- b", r"^<text>:2: malformed XML"),
         ("<robot><!-- a -- b -->" + "<!--" * 100_000, r"^<text>:1: malformed XML"),
     ],
 )
-def test_other_faults_stay(text: str, said: str) -> None:
-    with pytest.raises(UrdfError, match=said):
+def test_other_faults_stay(text: str, pattern: str) -> None:
+    with pytest.raises(UrdfError, match=pattern):
         read_text(text)

@@ -61,26 +61,26 @@ def inputs_of(robot: Robot, query: str, rng: np.random.Generator) -> dict[str, A
     return inputs
 
 
-def taken(inputs: dict[str, Any], index: Any) -> dict[str, Any]:
+def selected_states(inputs: dict[str, Any], index: Any) -> dict[str, Any]:
     """The inputs of some of the states."""
-    chosen = {name: value[index] for name, value in inputs.items() if name not in (*WAYS, *SAID_ONCE)}
-    chosen |= {name: inputs[name] for name in SAID_ONCE if name in inputs}
+    selected = {name: value[index] for name, value in inputs.items() if name not in (*WAYS, *SAID_ONCE)}
+    selected |= {name: inputs[name] for name in SAID_ONCE if name in inputs}
     if "wrenches" in inputs:
         w = inputs["wrenches"]
-        chosen["wrenches"] = Wrench(w.link, w.torque[index], w.force[index], w.point[index], w.frame)
+        selected["wrenches"] = Wrench(w.link, w.torque[index], w.force[index], w.point[index], w.frame)
     if "overlay" in inputs:
-        chosen["overlay"] = mapped(
-            inputs["overlay"], lambda array, own, place: array if np.ndim(array) == own else np.asarray(array)[index]
+        selected["overlay"] = mapped(
+            inputs["overlay"], lambda array, rank, path: array if np.ndim(array) == rank else np.asarray(array)[index]
         )
-    return chosen
+    return selected
 
 
-def assert_same(found: dict[str, Any], expected: dict[str, Any], index: Any) -> None:
+def assert_same(outputs: dict[str, Any], expected: dict[str, Any], index: Any) -> None:
     for name, value in expected.items():
         if isinstance(value, np.ndarray):
-            np.testing.assert_array_equal(found[name], value[index])
+            np.testing.assert_array_equal(outputs[name], value[index])
         else:
-            assert found[name] == value
+            assert outputs[name] == value
 
 
 FREE = [(query, "") for query, row in QUERIES.items() if not row.constant]
@@ -102,9 +102,9 @@ def test_alone_and_in_batches(robot: Robot, query: str, way: str) -> None:
         inputs.pop(other, None)
     whole = robot.evaluate(query, inputs)
     for index in (0, 7, 8, COUNT - 1):
-        assert_same(robot.evaluate(query, taken(inputs, index)), whole, index)
+        assert_same(robot.evaluate(query, selected_states(inputs, index)), whole, index)
     for part in (slice(3, 20), slice(None, None, -1), slice(None, None, 3)):
-        assert_same(robot.evaluate(query, taken(inputs, part)), whole, part)
+        assert_same(robot.evaluate(query, selected_states(inputs, part)), whole, part)
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -141,8 +141,8 @@ def test_memory_layout(robot: Robot, layout: str) -> None:
             return x.astype(np.float32)
         return x.astype(int) if layout == "integer" else x.tolist()
 
-    found = robot.inverse_dynamics(*(laid(x) for x in plain))
-    np.testing.assert_array_equal(found, robot.inverse_dynamics(*plain))
+    tau = robot.inverse_dynamics(*(laid(x) for x in plain))
+    np.testing.assert_array_equal(tau, robot.inverse_dynamics(*plain))
 
 
 def test_broadcasting_over_grids(robot: Robot) -> None:
@@ -168,11 +168,11 @@ def test_nan_stays_nan_and_stays_where_it_is(robot: Robot) -> None:
     clean = robot.inverse_dynamics(q, v, a)
     a[11, -1] = np.nan
     q[20, 0] = np.nan
-    found = robot.inverse_dynamics(q, v, a)
-    assert np.isnan(found[11]).any()
-    assert np.isnan(found[20]).any()
-    others = np.delete(np.arange(COUNT), [11, 20])
-    np.testing.assert_array_equal(found[others], clean[others])
+    tau = robot.inverse_dynamics(q, v, a)
+    assert np.isnan(tau[11]).any()
+    assert np.isnan(tau[20]).any()
+    clean_rows = np.delete(np.arange(COUNT), [11, 20])
+    np.testing.assert_array_equal(tau[clean_rows], clean[clean_rows])
 
 
 @pytest.mark.parametrize("query", QUERIES)

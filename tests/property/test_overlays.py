@@ -33,8 +33,8 @@ def test_random_robots(seed: int, root: RootType, follow: bool) -> None:
     assert apart(M, other.mass_matrix(q)) < 1e-12
     if robot.overlaid(edit.overlay).massless_joint is None:
         for method in ("articulated", "mass_matrix"):
-            found = robot.forward_dynamics(q, v, tau, wrenches=state.push, overlay=edit.overlay, method=method)  # type: ignore[arg-type]
-            assert np.abs(M @ (found - a)).max() < 1e-9 * max(np.abs(tau).max(), np.abs(M).max())
+            acceleration = robot.forward_dynamics(q, v, tau, wrenches=state.push, overlay=edit.overlay, method=method)  # type: ignore[arg-type]
+            assert np.abs(M @ (acceleration - a)).max() < 1e-9 * max(np.abs(tau).max(), np.abs(M).max())
 
 
 @settings(deadline=None, max_examples=7)
@@ -54,6 +54,6 @@ def test_random_locks(seed: int, follow: bool) -> None:
     if other.nv and other.massless_joint is None:
         M = other.mass_matrix(rest)
         for method in ("articulated", "mass_matrix"):
-            found = robot.forward_dynamics(state.q, state.v, tau, overlay=overlay, method=method)  # type: ignore[arg-type]
-            assert (found[~free] == 0.0).all()
-            assert np.abs(M @ (found - state.a)[free]).max() < 1e-9 * max(np.abs(tau).max(), np.abs(M).max())
+            acceleration = robot.forward_dynamics(state.q, state.v, tau, overlay=overlay, method=method)  # type: ignore[arg-type]
+            assert (acceleration[~free] == 0.0).all()
+            assert np.abs(M @ (acceleration - state.a)[free]).max() < 1e-9 * max(np.abs(tau).max(), np.abs(M).max())

@@ -13,7 +13,7 @@ from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias
-from dyn_service.dynamics.sweeps import PerBody, from_children, inward, of_parent, outward
+from dyn_service.dynamics.sweeps import PerBody, from_children, inward, outward
 from dyn_service.formulations.verification import phi, psi
 from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
@@ -36,15 +36,15 @@ def swept(z: PerBody) -> np.ndarray:
     return np.vstack([ex.matrix(z_i).array() for z_i in z])
 
 
-def close(found: np.ndarray, expected: np.ndarray, scale: float = 0.0) -> None:
-    assert found.shape == expected.shape
-    largest = max(scale, np.abs(expected).max(initial=0.0), np.abs(found).max(initial=0.0))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING * max(1.0, largest))
+def close(actual: np.ndarray, expected: np.ndarray, scale: float = 0.0) -> None:
+    assert actual.shape == expected.shape
+    largest = max(scale, np.abs(expected).max(initial=0.0), np.abs(actual).max(initial=0.0))
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=ROUNDING * max(1.0, largest))
 
 
 def from_parent(tree: Tree, A: list[ex.Matrix], x: list[ex.Matrix]) -> list[ex.Matrix]:
     """z = Phi_A x, (P1): A_i times what the parent of body i has, of the shape of x_i."""
-    inherited = of_parent(tree, x, ex.zeros(0, 0))
+    inherited = tree.of_parent(x, ex.zeros(0, 0))
     return [
         ex.zeros(*x_i.shape) if parent < 0 else A_i @ x_p
         for parent, A_i, x_i, x_p in zip(tree.parent, A, x, inherited, strict=True)
@@ -78,9 +78,9 @@ def test_adjointness_where_each_body_has_its_own_width(seed: int, columns: int) 
     ]
     x, y = ([ex.matrix(block) for block in stack(rng, width, columns)] for _ in range(2))
     for forward, backward in ((outward, inward), (from_parent, from_children)):
-        there, back = swept(forward(tree, A, x)), swept(backward(tree, A, y))
-        size = float(np.linalg.norm(there) * np.linalg.norm(swept(PerBody(y))) + 1.0)
-        close(np.sum(there * swept(PerBody(y))), np.sum(swept(PerBody(x)) * back), size)
+        image, adjoint_image = swept(forward(tree, A, x)), swept(backward(tree, A, y))
+        size = float(np.linalg.norm(image) * np.linalg.norm(swept(PerBody(y))) + 1.0)
+        close(np.sum(image * swept(PerBody(y))), np.sum(swept(PerBody(x)) * adjoint_image), size)
 
 
 @settings(max_examples=20, deadline=None)
@@ -91,11 +91,11 @@ def test_influence_inertia_and_yielding_act_on_columns(seed: int, columns: int) 
     D, G, M = influences(tree, ex.matrix(rng.normal(size=tree.nv))), motion_subspaces(tree), inertias(tree)
     x, y = ([ex.matrix(block) for block in stack(rng, [6] * len(tree), columns)] for _ in range(2))
     for A in (D, branches(tree, D, G, M).beta):
-        there, back = swept(outward(tree, A, x)), swept(inward(tree, A, y))
+        image, adjoint_image = swept(outward(tree, A, x)), swept(inward(tree, A, y))
         one_by_one = [swept(outward(tree, A, [x_i[:, k] for x_i in x])) for k in range(columns)]
-        close(there, np.hstack(one_by_one) if columns else np.zeros((6 * len(tree), 0)))
-        size = float(np.linalg.norm(there) * np.linalg.norm(swept(PerBody(y))) + 1.0)
-        close(np.sum(there * swept(PerBody(y))), np.sum(swept(PerBody(x)) * back), size)
+        close(image, np.hstack(one_by_one) if columns else np.zeros((6 * len(tree), 0)))
+        size = float(np.linalg.norm(image) * np.linalg.norm(swept(PerBody(y))) + 1.0)
+        close(np.sum(image * swept(PerBody(y))), np.sum(swept(PerBody(x)) * adjoint_image), size)
     close(
         swept(M @ PerBody(x)),
         np.hstack([swept(M @ PerBody(x_i[:, k] for x_i in x)) for k in range(columns)])

@@ -8,8 +8,9 @@ from time import process_time
 import pytest
 
 from dyn_service.errors import InternalError
-from qa.fuzz import targets
-from qa.fuzz.targets import TARGETS, Decoder, held
+from qa.fuzz import hangs
+from qa.fuzz.hangs import check_time
+from qa.fuzz.targets import TARGETS, Decoder
 
 ROUNDS = 150
 
@@ -32,22 +33,22 @@ def test_a_defect_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     target = Decoder()
     seed = next(target.seeds())
     target.try_one(seed)
-    refused = target._service.refuse
+    refuse = target._service.refuse
     monkeypatch.setattr(target._service, "answer_single_state", lambda payload, received_ns: None)
-    monkeypatch.setattr(target._service, "answer", lambda job: refused(job.request, InternalError("a defect")))
+    monkeypatch.setattr(target._service, "answer", lambda job: refuse(job.request, InternalError("a defect")))
     with pytest.raises(AssertionError, match="INTERNAL"):
         target.try_one(seed)
 
 
 def test_a_hang_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "HANG_S", 0.02)
-    monkeypatch.setattr(targets, "DICTIONARY_STEPS", targets.DICTIONARY_STEPS // 10)
+    monkeypatch.setattr(hangs, "HANG_S", 0.02)
+    monkeypatch.setattr(hangs, "DICTIONARY_STEPS", hangs.DICTIONARY_STEPS // 10)
 
     def busy() -> None:
-        began, limit_s = process_time(), 3.0 * max(targets.HANG_S, targets.pace_s())
+        began, limit_s = process_time(), 3.0 * max(hangs.HANG_S, hangs.pace_s())
         while process_time() - began < limit_s:
             pass
 
     with pytest.raises(TimeoutError, match="an input took"):
-        held(busy)
-    held(lambda: None)
+        check_time(busy)
+    check_time(lambda: None)

@@ -12,11 +12,12 @@ pytestmark = pytest.mark.slow
 """In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
 
 
-def test_a_killed_server_is_missed_and_found_again(tmp_path: Path) -> None:
-    seen = server_killed(2, tmp_path)
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_killed_server_is_missed_and_found_again(tmp_path: Path, encrypted: bool) -> None:
+    seen = server_killed(2, tmp_path, encrypted=encrypted)
     assert seen.wrong == 0
     assert set(seen.errors) <= TYPED
-    assert seen.answered >= 60
+    assert seen.answers >= 60
     assert seen.over_ms < 1000.0  # whatever the machine does; the long run prints it
 
 
@@ -29,4 +30,4 @@ def test_a_stopped_server_is_missed_and_found_again() -> None:
 
 def test_a_killed_worker_costs_no_answer() -> None:
     seen = workers_killed(4)
-    assert (seen.answered, seen.wrong, seen.errors) == (4, 0, {})
+    assert (seen.answers, seen.wrong, seen.errors) == (4, 0, {})

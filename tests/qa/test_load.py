@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dyn_service import Client
-from qa.load.clients import OTHERS, beside, loops
+from qa.load.clients import OTHERS, busy_client, loops
 from qa.load.serving import served
 
 pytestmark = pytest.mark.slow
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.slow
 def test_every_answer_is_there_and_right_whatever_else_the_server_does() -> None:
     with served() as (endpoint, _):
         for kind in OTHERS:
-            with beside(endpoint, kind):
+            with busy_client(endpoint, kind):
                 seen = loops(endpoint, 2, 250.0, 1.0)
             for loop in seen:
-                assert (loop.asked - loop.answered, loop.wrong, loop.errors) == (0, 0, {}), kind
-                assert loop.asked > 10
+                assert (loop.requests - loop.answers, loop.wrong, loop.errors) == (0, 0, {}), kind
+                assert loop.requests > 10
         with Client(endpoint, timeout_s=240.0) as client:
             counters = client.stats()["counters"]
             assert (counters["dropped_slow_reader"], counters["workers_lost"], counters["cut_off"]) == (0, 0, 0)

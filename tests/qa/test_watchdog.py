@@ -12,13 +12,13 @@ REASON = {"nan": "not_finite", "stale": "stale", "absurd": "ahead", "fingerprint
 
 
 def test_the_plant_stops_in_time_whatever_its_controller_does() -> None:
-    outcomes, counted, beyond = run(TIMES)
+    outcomes, counts, violations = run(TIMES)
     assert tuple(outcomes) == FAULTS
     for fault, outcome in outcomes.items():
         assert outcome.faults == [], fault
         assert len(outcome.latency_s) == TIMES
         assert max(outcome.latency_s) <= BOUND_S, fault
-    assert beyond == []
-    assert counted["stops"] >= TIMES * len(FAULTS)
+    assert violations == []
+    assert counts["stops"] >= TIMES * len(FAULTS)
     for reason in REASON.values():
-        assert counted[f"refused_{reason}"] > 0, reason
+        assert counts[f"refused_{reason}"] > 0, reason

@@ -1,4 +1,4 @@
-"""With ROS 2 itself: rclpy and its default middleware, Fast DDS, from their wheels (`pip install '.[test-ros2]'`).
+"""With ROS 2 itself: rclpy and its default middleware, Fast DDS, from their wheels (`pip install --group test-ros2`).
 
 python -m pytest tests/ros2 -m "slow or not slow"
 """

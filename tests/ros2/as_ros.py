@@ -25,17 +25,18 @@ KINDS = {ros_type(kind): kind for kind in all_types() if ros_class(kind)}
 
 def as_ros(message: Message) -> Any:
     """The same message, as ROS 2 has it."""
-    made = ros_class(type(message))()
+    ros_message = ros_class(type(message))()
     for field in fields_of(type(message)):
         value = getattr(message, field.name)
         if not isinstance(field.kind, str):
             value = as_ros(value) if field.length is None else [as_ros(item) for item in value]
+        # rclpy has a single byte as bytes of length one, and a list of them as a list.
         elif field.kind == "byte" and field.length is None:
             value = bytes([value])
         elif field.length is not None:
             value = list(value)
-        setattr(made, field.name, value)
-    return made
+        setattr(ros_message, field.name, value)
+    return ros_message
 
 
 def plain(value: Any) -> Any:

@@ -25,14 +25,15 @@ def domain() -> int:
 
 @pytest.fixture(scope="session")
 def ros_context() -> Iterator[Any]:
-    rclpy = pytest.importorskip("rclpy", reason="extra test-ros2")
-    before = {name: os.environ.get(name) for name in ("ROS_DOMAIN_ID", "ROS_AUTOMATIC_DISCOVERY_RANGE")}
+    rclpy = pytest.importorskip("rclpy", reason="dependency group test-ros2")
+    saved_environment = {name: os.environ.get(name) for name in ("ROS_DOMAIN_ID", "ROS_AUTOMATIC_DISCOVERY_RANGE")}
+    # Read when a context is made: a robot in the same network must not hear of a test.
     os.environ.update(ROS_DOMAIN_ID=str(DOMAIN), ROS_AUTOMATIC_DISCOVERY_RANGE="LOCALHOST")
     context = rclpy.Context()
     rclpy.init(context=context)
     yield context
     rclpy.shutdown(context=context)
-    for name, value in before.items():
+    for name, value in saved_environment.items():
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
@@ -50,12 +51,13 @@ class Ros:
         self._executor.add_node(self.node)
         self._nodes = nodes
 
-    def until(self, condition: Any, what: str = "it never came") -> Any:
+    def until(self, condition: Any, complaint: str = "it never came") -> Any:
         def turned() -> Any:
+            # Without waiting: our own nodes turn in the same thread, and each would wait for the other.
             self._executor.spin_once(timeout_sec=0)
             return condition()
 
-        return self._nodes.until(turned, what)
+        return self._nodes.until(turned, complaint)
 
     def close(self) -> None:
         self._executor.shutdown()
@@ -64,12 +66,12 @@ class Ros:
 
 @pytest.fixture
 def nodes(tmp_path: Any) -> Iterator[Nodes]:
-    with nodes_in(tmp_path) as made:
-        yield made
+    with nodes_in(tmp_path) as test_nodes:
+        yield test_nodes
 
 
 @pytest.fixture
 def ros(ros_context: Any, nodes: Nodes) -> Iterator[Ros]:
-    made = Ros(ros_context, nodes)
-    yield made
-    made.close()
+    peer = Ros(ros_context, nodes)
+    yield peer
+    peer.close()

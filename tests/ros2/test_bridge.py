@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("rclpy", reason="extra test-ros2")
+pytest.importorskip("rclpy", reason="dependency group test-ros2")
 pytest.importorskip("cyclonedds", reason="extra ros2")
 
 from rclpy.parameter import Parameter
@@ -27,32 +27,32 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def _bridge(nodes: Nodes, domain: int, **parameters: Any) -> Ros2Bridge:
-    made = nodes.make("/arm/ros2_bridge", Ros2BridgeParameters(domain=domain, **parameters), Ros2Bridge)
+    bridge = nodes.make("/arm/ros2_bridge", Ros2BridgeParameters(domain=domain, **parameters), Ros2Bridge)
     for transition in ("configure", "activate"):
-        made.change_state(transition)
-    return made
+        bridge.change_state(transition)
+    return bridge
 
 
 def test_every_type_goes_out(nodes: Nodes, ros: Ros, domain: int) -> None:
     """Reliable and best-effort subscribers receive messages, with the type hash of ROS 2."""
-    plant, there, sent = nodes.make("/arm/plant"), {}, {}
+    plant, publishers, message_of = nodes.make("/arm/plant"), {}, {}
     reliable: dict[str, list[Any]] = {}
     best_effort: dict[str, list[Any]] = {}
     for k, kind in enumerate(KINDS.values()):
         topic = f"/arm/topic_{k}"
-        there[topic] = plant.create_publisher(kind, topic)
-        sent[topic] = drawn(kind, np.random.default_rng(k))
-        for heard, qos in ((reliable, 10), (best_effort, qos_profile_sensor_data)):
-            ros.node.create_subscription(ros_class(kind), topic, heard.setdefault(topic, []).append, qos)
-    _bridge(nodes, domain, to_ros=list(there))
+        publishers[topic] = plant.create_publisher(kind, topic)
+        message_of[topic] = drawn(kind, np.random.default_rng(k))
+        for messages, qos in ((reliable, 10), (best_effort, qos_profile_sensor_data)):
+            ros.node.create_subscription(ros_class(kind), topic, messages.setdefault(topic, []).append, qos)
+    _bridge(nodes, domain, to_ros=list(publishers))
 
     def all_of_them() -> bool:
-        for topic, publisher in there.items():
-            publisher.publish(sent[topic])
+        for topic, publisher in publishers.items():
+            publisher.publish(message_of[topic])
         return all(reliable.values()) and all(best_effort.values())
 
     ros.until(all_of_them)
-    for topic, message in sent.items():
+    for topic, message in message_of.items():
         assert plain(reliable[topic][0]) == plain(best_effort[topic][0]) == plain(message)
         (end,) = ros.node.get_publishers_info_by_topic(topic)
         assert str(end.topic_type_hash) == rihs01(type(message))
@@ -65,19 +65,19 @@ def test_every_type_comes_in(nodes: Nodes, ros: Ros, domain: int) -> None:
     )
     controller = nodes.make("/arm/controller")
     came: dict[str, list[Any]] = {topic: [] for topic in topics}
-    theirs, sent = {}, {}
+    ros_publishers, message_of = {}, {}
     for k, (topic, kind) in enumerate(topics.items()):
         controller.create_subscription(kind, topic, came[topic].append)
-        theirs[topic] = ros.node.create_publisher(ros_class(kind), topic, 10)
-        sent[topic] = drawn(kind, np.random.default_rng(k))
+        ros_publishers[topic] = ros.node.create_publisher(ros_class(kind), topic, 10)
+        message_of[topic] = drawn(kind, np.random.default_rng(k))
 
     def all_of_them() -> bool:
-        for topic, publisher in theirs.items():
-            publisher.publish(as_ros(sent[topic]))
+        for topic, publisher in ros_publishers.items():
+            publisher.publish(as_ros(message_of[topic]))
         return all(came.values())
 
     ros.until(all_of_them)
-    for topic, message in sent.items():
+    for topic, message in message_of.items():
         assert plain(came[topic][0]) == plain(message)
 
 
@@ -86,8 +86,8 @@ def test_a_description_waits_for_who_comes_late(nodes: Nodes, ros: Ros, domain: 
     plant = nodes.make("/arm/plant")
     plant.create_publisher(String, "/arm/robot_description", latched=True).publish(String("<robot/>"))
     bridge = _bridge(nodes, domain, from_ros=[Incoming(topic="/left/robot_description", type="std_msgs/msg/String")])
-    theirs = ros.node.create_publisher(ros_class(String), "/left/robot_description", LATCHED)
-    theirs.publish(as_ros(String("<theirs/>")))
+    ros_publisher = ros.node.create_publisher(ros_class(String), "/left/robot_description", LATCHED)
+    ros_publisher.publish(as_ros(String("<theirs/>")))
     ros.until(lambda: bridge.sent and bridge.received)
     texts: list[Any] = []
     ours: list[String] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("rclpy", reason="extra test-ros2")
+pytest.importorskip("rclpy", reason="dependency group test-ros2")
 pytest.importorskip("cyclonedds", reason="extra ros2")
 pytest.importorskip("ruckig", reason="extra trajectories")
 
@@ -65,12 +65,12 @@ def test_a_goal_from_ros_2_is_reached(ros: Ros, domain: int, tmp_path: Path) -> 
         assert set(where()) == set(GOAL)
         point = JointTrajectoryPoint(positions=[*GOAL.values()], time_from_start=Duration(sec=2))
         goal = JointTrajectory(joint_names=[*GOAL], points=[point])
-        begun, sent_s = where(), 0.0
+        start_position, sent_s = where(), 0.0
 
         def there() -> bool:
             nonlocal sent_s
             now = where()
-            moves = any(abs(now[name] - begun[name]) > 1e-3 for name in GOAL)
+            moves = any(abs(now[name] - start_position[name]) > 1e-3 for name in GOAL)
             if not moves and time.monotonic() > sent_s + 1.0:  # again, for what was sent before the two had met is gone
                 goals.publish(goal)
                 sent_s = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("rclpy", reason="extra test-ros2")
+pytest.importorskip("rclpy", reason="dependency group test-ros2")
 
 from rclpy.serialization import deserialize_message, serialize_message
 
@@ -25,7 +25,7 @@ def test_ros_2_reads_our_bytes_and_we_its(name: str) -> None:
     kind, rng = KINDS[name], np.random.default_rng(len(name))
     assert [field.name for field in fields_of(kind)] == list(ros_class(kind).get_fields_and_field_types())
     for message in (drawn(kind, rng) for _ in range(5)):
-        theirs = as_ros(message)
-        assert plain(theirs) == plain(message)
-        assert deserialize_message(to_cdr(message), ros_class(kind)) == theirs
-        assert plain(from_cdr(kind, serialize_message(theirs))) == plain(message)
+        ros_message = as_ros(message)
+        assert plain(ros_message) == plain(message)
+        assert deserialize_message(to_cdr(message), ros_class(kind)) == ros_message
+        assert plain(from_cdr(kind, serialize_message(ros_message))) == plain(message)

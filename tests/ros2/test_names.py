@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("rclpy", reason="extra test-ros2")
+pytest.importorskip("rclpy", reason="dependency group test-ros2")
 
 from hypothesis import example, given
 from hypothesis import strategies as st

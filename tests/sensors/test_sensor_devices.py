@@ -17,7 +17,7 @@ from tests.phrases import naming
 RATE = 1000.0
 
 
-def one(
+def one_axis(
     errors: Errors | None = None, low_pass: Filter | None = None, *, seed: int = 0, latency_s: float = 0.0
 ) -> Device:
     """A sensor of one axis."""
@@ -31,22 +31,22 @@ def samples(device: Device, truth: np.ndarray) -> np.ndarray:
 
 def test_a_sensor_without_errors_reads_what_is_true() -> None:
     truth = np.random.default_rng(0).normal(size=50)
-    assert np.array_equal(samples(one(), truth), truth)
+    assert np.array_equal(samples(one_axis(), truth), truth)
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_others() -> None:
     wrong = Errors(bias_spread=1.0, bias_walk=0.1, noise_density=0.01)
-    still = np.zeros(200)
-    first = samples(one(wrong, seed=3), still)
-    assert first.tobytes() == samples(one(wrong, seed=3), still).tobytes()
-    other = samples(one(wrong, seed=4), still)
+    truth = np.zeros(200)
+    first = samples(one_axis(wrong, seed=3), truth)
+    assert first.tobytes() == samples(one_axis(wrong, seed=3), truth).tobytes()
+    other = samples(one_axis(wrong, seed=4), truth)
     assert not np.isin(first, other).any()
-    again = one(wrong, Filter(cutoff_hz=50.0), seed=3)
-    before = samples(again, still)
-    again.tare(5)
-    samples_after = again.record(1.0 + np.arange(10) / RATE, np.zeros((10, 1))).value
-    again.reset(3)
-    assert samples(again, still).tobytes() == before.tobytes()
+    device = one_axis(wrong, Filter(cutoff_hz=50.0), seed=3)
+    first_run = samples(device, truth)
+    device.tare(5)
+    samples_after = device.record(1.0 + np.arange(10) / RATE, np.zeros((10, 1))).value
+    device.reset(3)
+    assert samples(device, truth).tobytes() == first_run.tobytes()
     assert samples_after.any()
 
 
@@ -57,10 +57,10 @@ def test_sensors_of_every_kind_draw_by_their_seed_and_name_and_come_late() -> No
         imu: ImuSettings(link="a", accelerometer=wrong, gyroscope=wrong, rate_hz=RATE, latency_s=0.25),
         force_torque: ForceTorqueSettings(joint="a", force=wrong, torque=wrong, rate_hz=RATE, latency_s=0.25),
     }
-    for make, said in kinds.items():
+    for make, settings in kinds.items():
         read = []
         for name, seed in (("a", 1), ("a", 1), ("a", 2), ("b", 1)):
-            device = make(name, said, seed=seed)
+            device = make(name, settings, seed=seed)
             truth = np.zeros(1 if make is Encoder else 6)
             device.offer(0.0, truth)
             assert device.read(0.2) is None
@@ -75,10 +75,10 @@ def test_each_sensor_draws_for_itself() -> None:
     """Its name is part of its seed, and what one error draws moves no other's bits."""
     noisy = Errors(noise_density=0.01)
     a, b = (Device(name, RATE, 0.0, [noisy], axes=1, seed=1) for name in ("left", "right"))
-    still = np.zeros(100)
-    assert abs(np.corrcoef(samples(a, still), samples(b, still))[0, 1]) < 0.4
-    white = samples(one(noisy), still)
-    walking = samples(one(Errors(noise_density=0.01, bias_walk=1e-9)), still)
+    truth = np.zeros(100)
+    assert abs(np.corrcoef(samples(a, truth), samples(b, truth))[0, 1]) < 0.4
+    white = samples(one_axis(noisy), truth)
+    walking = samples(one_axis(Errors(noise_density=0.01, bias_walk=1e-9)), truth)
     assert np.abs(white - walking).max() < 1e-8
     axes = Device("three", RATE, 0.0, [noisy]).record(np.arange(2000) / RATE, np.zeros((2000, 3))).value
     assert np.abs(np.corrcoef(axes.T) - np.eye(3)).max() < 0.1
@@ -117,18 +117,18 @@ def test_the_bias_wanders_on_through_samples_that_were_missed() -> None:
 
 
 def test_biases_are_there_from_the_start_and_stay() -> None:
-    read = samples(one(Errors(bias=-0.75)), np.ones(20))
+    read = samples(one_axis(Errors(bias=-0.75)), np.ones(20))
     assert np.array_equal(read, np.full(20, 0.25))
     runs = 4000
-    spread = Device("many", RATE, 0.0, [Errors(bias=2.0, bias_spread=0.5)], axes=runs)
-    drawn = spread.record([0.0, 1.0], np.zeros((2, runs))).value
-    assert np.array_equal(drawn[0], drawn[1])
-    assert drawn[0].mean() == pytest.approx(2.0, abs=5 * 0.5 / math.sqrt(runs))
-    assert drawn[0].std() == pytest.approx(0.5, rel=5.0 / math.sqrt(2 * runs))
+    device = Device("many", RATE, 0.0, [Errors(bias=2.0, bias_spread=0.5)], axes=runs)
+    biases = device.record([0.0, 1.0], np.zeros((2, runs))).value
+    assert np.array_equal(biases[0], biases[1])
+    assert biases[0].mean() == pytest.approx(2.0, abs=5 * 0.5 / math.sqrt(runs))
+    assert biases[0].std() == pytest.approx(0.5, rel=5.0 / math.sqrt(2 * runs))
 
 
 def test_readings_end_at_the_range() -> None:
-    device = one(Errors(range=2.0))
+    device = one_axis(Errors(range=2.0))
     truth = np.array([-1e9, -2.0, -1.99, 0.0, 1.99, 2.0, 2.0000001, 1e300])
     record = device.record(np.arange(8) / RATE, truth[:, None])
     assert record.value[:, 0].tolist() == [-2.0, -2.0, -1.99, 0.0, 1.99, 2.0, 2.0, 2.0]
@@ -138,14 +138,14 @@ def test_readings_end_at_the_range() -> None:
 def test_readings_are_whole_counts_and_the_nearest() -> None:
     step, edge = 0.07, 1.0
     truth = np.random.default_rng(1).uniform(-1.5, 1.5, 2000)
-    read = samples(one(Errors(step=step, range=edge)), truth)
+    read = samples(one_axis(Errors(step=step, range=edge)), truth)
     counts = np.rint(read / step)
     assert np.array_equal(counts * step, read)
     assert np.abs(read).max() == math.floor(edge / step) * step  # no count beyond the range
-    inside = np.abs(truth) < 0.97
-    assert np.abs(read - truth)[inside].max() <= step / 2 * (1 + 1e-12)
+    in_range = np.abs(truth) < 0.97
+    assert np.abs(read - truth)[in_range].max() <= step / 2 * (1 + 1e-12)
     assert len(np.unique(counts)) == 2 * math.floor(edge / step) + 1
-    whole = samples(one(Errors(step=0.1, range=0.3)), np.array([9.0, -9.0]))
+    whole = samples(one_axis(Errors(step=0.1, range=0.3)), np.array([9.0, -9.0]))
     assert whole == pytest.approx([0.3, -0.3])  # 0.3 / 0.1 is three counts, whatever it is in doubles
 
 
@@ -154,9 +154,9 @@ def test_readings_are_whole_counts_and_the_nearest() -> None:
 def test_filters_are_butterworths(order: int, cutoff: float) -> None:
     import scipy.signal
 
-    ours = sections_of(Filter(cutoff_hz=cutoff, order=order), RATE)  # type: ignore[arg-type]
-    theirs = scipy.signal.butter(order, cutoff, fs=RATE, output="sos")
-    assert ours == pytest.approx(theirs, rel=1e-11, abs=1e-14)
+    sections = sections_of(Filter(cutoff_hz=cutoff, order=order), RATE)  # type: ignore[arg-type]
+    expected = scipy.signal.butter(order, cutoff, fs=RATE, output="sos")
+    assert sections == pytest.approx(expected, rel=1e-11, abs=1e-14)
 
 
 def test_filters_answer_as_scipys() -> None:
@@ -170,12 +170,12 @@ def test_filters_answer_as_scipys() -> None:
     ):
         truth = np.random.default_rng(2).normal(size=500) + 3.0
         sos = sections_of(low_pass, RATE)
-        settled = scipy.signal.sosfilt_zi(sos) * truth[0]
-        assert samples(one(low_pass=low_pass), truth) == pytest.approx(
-            scipy.signal.sosfilt(sos, truth, zi=settled)[0], rel=1e-10, abs=1e-10
+        initial_state = scipy.signal.sosfilt_zi(sos) * truth[0]
+        assert samples(one_axis(low_pass=low_pass), truth) == pytest.approx(
+            scipy.signal.sosfilt(sos, truth, zi=initial_state)[0], rel=1e-10, abs=1e-10
         )
-    scaled = Filter(sections=tuple(tuple(3.0 * x for x in row) for row in sections.tolist()))
-    assert sections_of(scaled, RATE) == pytest.approx(sections)
+    scaled_filter = Filter(sections=tuple(tuple(3.0 * x for x in row) for row in sections.tolist()))
+    assert sections_of(scaled_filter, RATE) == pytest.approx(sections)
 
 
 def test_a_filter_has_stood_at_its_first_sample() -> None:
@@ -190,14 +190,14 @@ def test_the_filter_comes_before_range_and_counts() -> None:
     """What overshoots in the filter is cut, and what it smooths is counted."""
     step = np.concatenate([np.zeros(5), np.full(100, 1.0)])
     overshooting = Filter(cutoff_hz=50.0, order=2)
-    assert samples(one(low_pass=overshooting), step).max() > 1.03
-    read = samples(one(Errors(range=1.0, step=0.25), overshooting), step)
+    assert samples(one_axis(low_pass=overshooting), step).max() > 1.03
+    read = samples(one_axis(Errors(range=1.0, step=0.25), overshooting), step)
     assert read.max() == 1.0
     assert set(read.tolist()) == {0.0, 0.25, 0.5, 0.75, 1.0}
 
 
 def test_tare_takes_off_the_mean_of_the_next_samples() -> None:
-    device = one()
+    device = one_axis()
     truth = np.array([5.0, 1.0, 2.0, 6.0, 7.0, 8.0])
     first = device.record([0.0], truth[:1, None]).value[:, 0]
     device.tare(3)
@@ -213,13 +213,13 @@ def test_tare_takes_off_the_mean_of_the_next_samples() -> None:
 
 
 def test_the_range_is_that_of_what_is_not_tared() -> None:
-    device = one(Errors(range=10.0))
+    device = one_axis(Errors(range=10.0))
     device.tare()
     assert device.record([0.0, 0.1, 0.2], [[4.0], [50.0], [-50.0]]).value[:, 0].tolist() == [0.0, 6.0, -14.0]
 
 
 def test_samples_are_taken_at_the_rate_and_come_late() -> None:
-    device = one(latency_s=0.0025)
+    device = one_axis(latency_s=0.0025)
     came = []
     for k in range(40):  # four looks at each sample
         t = k / (4 * RATE)
@@ -234,18 +234,18 @@ def test_samples_are_taken_at_the_rate_and_come_late() -> None:
 
 def test_no_sample_is_lost_to_the_rounding_of_times() -> None:
     device, t = Device("one", 10_000.0, 0.0, [Errors()], axes=1), 0.0
-    taken = []
+    numbers = []
     for k in range(5000):
         device.offer(t, [float(k)])
         reading = device.read(t)
         assert reading is not None
-        taken.append(reading.seq)
+        numbers.append(reading.seq)
         t += 1e-4
-    assert taken == list(range(5000))
+    assert numbers == list(range(5000))
 
 
 def test_time_does_not_go_back_but_by_a_reset() -> None:
-    device = one()
+    device = one_axis()
     device.offer(1.0, [1.0])
     device.offer(1.0005, [2.0])  # nothing is due
     assert device.read(1.0005).value.tolist() == [1.0]  # type: ignore[union-attr]
@@ -270,13 +270,13 @@ def test_a_record_may_be_without_samples() -> None:
     for device, outputs in ((force, 6), (turn, 2)):
         truth = np.zeros((2, device.channels))
         assert device.record([0.0, 0.001], truth).value.shape == (1, outputs)
-        for none in (device.record([0.002, 0.003], truth), device.record([], truth[:0])):
-            assert (none.stamp.shape, none.value.shape, none.clipped.shape) == ((0,), (0, outputs), (0, outputs))
+        for empty in (device.record([0.002, 0.003], truth), device.record([], truth[:0])):
+            assert (empty.stamp.shape, empty.value.shape, empty.clipped.shape) == ((0,), (0, outputs), (0, outputs))
 
 
 @pytest.mark.parametrize("truth", [[np.nan], [np.inf], [1.0, 2.0], 1.0])
 def test_what_is_no_value_is_refused_and_leaves_nothing(truth: object) -> None:
-    device = one(Errors(noise_density=1.0), Filter(cutoff_hz=10.0))
+    device = one_axis(Errors(noise_density=1.0), Filter(cutoff_hz=10.0))
     with pytest.raises(InvalidArgumentError, match="sensor 'one' takes 1 finite numbers"):
         device.offer(0.0, truth)  # type: ignore[arg-type]
     device.offer(0.0, [1.0])
@@ -285,8 +285,8 @@ def test_what_is_no_value_is_refused_and_leaves_nothing(truth: object) -> None:
         device.due(math.nan)
 
 
-def encoder(**said: object) -> Encoder:
-    return Encoder("joint", EncoderSettings(rate_hz=RATE, **said))  # type: ignore[arg-type]
+def encoder(**settings: object) -> Encoder:
+    return Encoder("joint", EncoderSettings(rate_hz=RATE, **settings))  # type: ignore[arg-type]
 
 
 def encoded(device: Encoder, q: np.ndarray, t: np.ndarray | None = None) -> np.ndarray:
@@ -294,26 +294,26 @@ def encoded(device: Encoder, q: np.ndarray, t: np.ndarray | None = None) -> np.n
 
 
 def test_encoders_read_whole_counts() -> None:
-    said = EncoderSettings(counts_per_turn=2048, gear_ratio=50, rate_hz=RATE)
-    assert said.count == 2 * math.pi / (2048 * 50)
+    settings = EncoderSettings(counts_per_turn=2048, gear_ratio=50, rate_hz=RATE)
+    assert settings.count == 2 * math.pi / (2048 * 50)
     q = np.random.default_rng(3).uniform(-20.0, 20.0, 300)  # more turns than one
-    read = encoded(Encoder("joint", said), q)[:, 0]
-    assert np.array_equal(np.rint(read / said.count) * said.count, read)
-    assert np.abs(read - q).max() <= said.count / 2 * (1 + 1e-9)
-    moved = encoded(encoder(step=0.5, offset=0.3), np.array([0.0, 0.25, 0.7]))
-    assert moved[:, 0].tolist() == [0.5, 0.5, 1.0]
+    read = encoded(Encoder("joint", settings), q)[:, 0]
+    assert np.array_equal(np.rint(read / settings.count) * settings.count, read)
+    assert np.abs(read - q).max() <= settings.count / 2 * (1 + 1e-9)
+    shifted = encoded(encoder(step=0.5, offset=0.3), np.array([0.0, 0.25, 0.7]))
+    assert shifted[:, 0].tolist() == [0.5, 0.5, 1.0]
     noisy = encoded(encoder(step=1e-9, noise=0.02), np.zeros(5000))
     assert noisy[:, 0].std() == pytest.approx(0.02, rel=5.0 / math.sqrt(10_000))
 
 
 def test_velocities_are_differences_of_positions() -> None:
     q = np.cumsum(np.random.default_rng(4).normal(size=100)) * 0.01
-    for apart in (1, 7):
-        read = encoded(encoder(step=1e-3, velocity_samples=apart), q)
+    for sample_distance in (1, 7):
+        read = encoded(encoder(step=1e-3, velocity_samples=sample_distance), q)
         position, velocity = read.T
         assert velocity[0] == 0.0
         for k in range(1, 100):
-            back = min(k, apart)
+            back = min(k, sample_distance)
             assert velocity[k] == pytest.approx((position[k] - position[k - back]) * RATE / back, abs=1e-9)
     slow = encoded(encoder(step=1e-3), 0.1 / RATE * np.arange(100))[:, 1]  # ten samples a count
     assert set(np.round(slow, 9).tolist()) == {0.0, 1.0}
@@ -336,10 +336,10 @@ def test_velocities_are_filtered_and_a_tare_is_no_motion() -> None:
     encoded(device, np.full(2, 0.5))
     device.tare()
     assert encoded(device, np.full(3, 0.5), np.arange(2, 5) / RATE).tolist() == [[0.0, 0.0]] * 3
-    again = encoder(step=1e-3, velocity_filter=low_pass)
-    once = encoded(again, q)
-    again.reset(0)
-    assert encoded(again, q).tobytes() == once.tobytes()
+    filtered = encoder(step=1e-3, velocity_filter=low_pass)
+    first_run = encoded(filtered, q)
+    filtered.reset(0)
+    assert encoded(filtered, q).tobytes() == first_run.tobytes()
     moving = encoder(step=1e-3)
     first = encoded(moving, np.array([0.0, 1.0]))
     moving.reset(0)
@@ -374,10 +374,7 @@ WRONG = [
     (lambda: Filter(sections=((1.0, 0.0, 0.0, 1.0, 0.0, 1.1),)), ["sections[0] is not stable"]),
     (lambda: Filter(sections=((1.0, 0.0, 0.0, 2.0, -3.0, 0.0),)), ["sections[0] is not stable"]),
     (lambda: Filter(sections=((math.nan, 0.0, 0.0, 1.0, 0.0, 0.0),)), ["sections", "finite"]),
-    (
-        lambda: ImuSettings(link="l", rate_hz=100.0, filter=Filter(cutoff_hz=50.0)),
-        ["filter.cutoff_hz", "50"],
-    ),
+    (lambda: ImuSettings(link="l", rate_hz=100.0, filter=Filter(cutoff_hz=50.0)), ["filter.cutoff_hz", "50"]),
     (lambda: ImuSettings(link="l", rate_hz=1e6, latency_s=1.0), ["latency_s", "1", "100000"]),
     (lambda: ImuSettings(link="l", rate_hz=1e3, rpy=(0.0, 0.0, math.nan)), ["rpy must be a finite number"]),
     (lambda: ForceTorqueSettings(joint="j", rate_hz=1e3, xyz=(0.0, math.inf, 0.0)), ["xyz must be a finite number"]),
@@ -412,11 +409,11 @@ def test_latency_is_bounded_by_the_samples_that_are_on_their_way() -> None:
 
 
 def test_settings_made_in_code_are_held_to_the_bounds_of_files() -> None:
-    for said, words in (
+    for settings, words in (
         (ImuSettings(link="l", rate_hz=-1.0), "rate_hz"),
         (ImuSettings(link="l", rate_hz=math.nan), "rate_hz"),
         (ImuSettings(link="l", rate_hz=10.0, latency_s=-0.1), "latency_s"),
     ):
-        with pytest.raises(InvalidArgumentError) as caught:
-            imu("imu", said)
-        assert caught.value.path == words
+        with pytest.raises(InvalidArgumentError) as error:
+            imu("imu", settings)
+        assert error.value.path == words

@@ -47,7 +47,7 @@ def test_a_file_says_what_code_would(ur5e: Robot, tmp_path: Path) -> None:
         "  tool: {link: tool0, rate_hz: 100, xyz: [0, 0.1, 0], gyroscope: {bias: [1, 2, 3]}}\n"
         "encoders:\n  elbow_joint: {step: 1e-3, rate_hz: 10}\n"
     )
-    said = SensorSettings(
+    settings = SensorSettings(
         robot="ur5e",
         seed=5,
         imus={
@@ -57,16 +57,16 @@ def test_a_file_says_what_code_would(ur5e: Robot, tmp_path: Path) -> None:
         },
         encoders={"elbow_joint": EncoderSettings(step=1e-3, rate_hz=10.0)},
     )
-    assert read_settings(path)[0] == said
-    q, still = ur5e.neutral(), np.zeros(6)
-    one, other = Sensors.from_file(ur5e, path), Sensors(ur5e, said)
-    for name, reading in one.read(0.0, q, still, still).items():
-        assert reading.value.tobytes() == other.read(0.0, q, still, still)[name].value.tobytes()
-    assert one.read(0.0, q, still, still)["tool"].value[3:] == pytest.approx([1.0, 2.0, 3.0])
+    assert read_settings(path)[0] == settings
+    q, rest = ur5e.neutral(), np.zeros(6)
+    sensors, other_sensors = Sensors.from_file(ur5e, path), Sensors(ur5e, settings)
+    for name, reading in sensors.read(0.0, q, rest, rest).items():
+        assert reading.value.tobytes() == other_sensors.read(0.0, q, rest, rest)[name].value.tobytes()
+    assert sensors.read(0.0, q, rest, rest)["tool"].value[3:] == pytest.approx([1.0, 2.0, 3.0])
 
 
 def test_each_reads_its_own_joint_link_and_place(ur5e: Robot) -> None:
-    said = SensorSettings(
+    settings = SensorSettings(
         robot="ur5e",
         imus={"tool": ImuSettings(link="forearm_link", rate_hz=1e3, xyz=(0.1, 0.2, 0.3), rpy=(0.4, 0.5, 0.6))},
         encoders={"wrist_2_joint": EncoderSettings(step=1e-9, rate_hz=1e3)},
@@ -75,12 +75,12 @@ def test_each_reads_its_own_joint_link_and_place(ur5e: Robot) -> None:
     rng = np.random.default_rng(0)
     q, v, a = rng.normal(size=(3, 6))
     g = (0.0, 1.0, -9.0)
-    sensors = Sensors(ur5e, said)
+    sensors = Sensors(ur5e, settings)
     assert isinstance(sensors.devices["wrist_2_joint"], Encoder)
     sensors.devices["wrist"].reset(0)
     read = sensors.read(0.5, q, v, a, gravity=g)
-    felt = ur5e.imu(q, v, a, links=["forearm_link"], xyz=(0.1, 0.2, 0.3), rpy=(0.4, 0.5, 0.6), gravity=g)
-    assert read["tool"].value == pytest.approx(np.concatenate([felt.specific_force, felt.angular_velocity], -1)[0])
+    motion = ur5e.imu(q, v, a, links=["forearm_link"], xyz=(0.1, 0.2, 0.3), rpy=(0.4, 0.5, 0.6), gravity=g)
+    assert read["tool"].value == pytest.approx(np.concatenate([motion.specific_force, motion.angular_velocity], -1)[0])
     assert read["wrist_2_joint"].value[0] == pytest.approx(q[4], abs=1e-9)
     assert read["wrist_2_joint"].stamp == 0.5
     assert "wrist" not in read  # on its way
@@ -97,39 +97,39 @@ def test_a_wrist_without_errors_reads_what_the_motion_says(ur5e: Robot) -> None:
     wrist = ForceTorqueSettings(joint="wrist_3_joint", rate_hz=100.0, xyz=(0.1, 0.0, 0.2), rpy=(0.3, 0.0, 0.1))
     sensors = Sensors(ur5e, SensorSettings(robot="ur5e", force_torque={"wrist": wrist}))
     q, v, a = np.random.default_rng(2).normal(size=(3, 6))
-    said = {"gravity": (0.0, 1.0, -9.0), "wrenches": Wrench("tool0", force=(10.0, 20.0, -30.0))}
-    load = ur5e.force_torque(q, v, a, joints=["wrist_3_joint"], xyz=wrist.xyz, rpy=wrist.rpy, **said)
-    found = sensors.read(0.0, q, v, a, **said)["wrist"].value
-    np.testing.assert_allclose(found, np.concatenate([load.force[0], load.torque[0]]), rtol=1e-12)
+    options = {"gravity": (0.0, 1.0, -9.0), "wrenches": Wrench("tool0", force=(10.0, 20.0, -30.0))}
+    load = ur5e.force_torque(q, v, a, joints=["wrist_3_joint"], xyz=wrist.xyz, rpy=wrist.rpy, **options)
+    reading = sensors.read(0.0, q, v, a, **options)["wrist"].value
+    np.testing.assert_allclose(reading, np.concatenate([load.force[0], load.torque[0]]), rtol=1e-12)
 
 
 def test_nothing_is_asked_where_nothing_is_due(ur5e: Robot) -> None:
     sensors = Sensors.from_file(ur5e, EXAMPLE)
-    q, still = ur5e.neutral(), np.zeros(6)
-    sensors.read(0.0, q, still, still)
-    before = sensors.read(0.0004, q, still, still)
+    q, rest = ur5e.neutral(), np.zeros(6)
+    sensors.read(0.0, q, rest, rest)
+    first_readings = sensors.read(0.0004, q, rest, rest)
     wrong = np.full(6, np.nan)  # would be refused
     assert {n: r.seq for n, r in sensors.read(0.0008, wrong, wrong, wrong).items()} == {
-        n: r.seq for n, r in before.items()
+        n: r.seq for n, r in first_readings.items()
     }
 
 
 def test_time_that_goes_back_is_no_stale_reading(ur5e: Robot) -> None:
     sensors = Sensors(ur5e, SensorSettings(robot="ur5e", imus={"tool": ImuSettings(link="tool0", rate_hz=100.0)}))
-    still = np.zeros(6)
-    sensors.read(1.0, still, still, still)
+    rest = np.zeros(6)
+    sensors.read(1.0, rest, rest, rest)
     with pytest.raises(InvalidArgumentError, match="reset it first"):
-        sensors.read(0.0, still, still, still)
+        sensors.read(0.0, rest, rest, rest)
     sensors.reset()
-    assert sensors.read(0.0, still, still, still)["tool"].stamp == 0.0
+    assert sensors.read(0.0, rest, rest, rest)["tool"].stamp == 0.0
 
 
 def test_all_force_torque_sensors_are_tared_at_once(ur5e: Robot) -> None:
     sensors = Sensors.from_file(ur5e, EXAMPLE)
-    q, still = np.zeros((300, 6)), np.zeros((300, 6))
+    q, rest = np.zeros((300, 6)), np.zeros((300, 6))
     t = np.arange(300) * 1e-3
     sensors.tare(100)
-    read = sensors.record(t, q, still, still)
+    read = sensors.record(t, q, rest, rest)
     assert np.abs(read["wrist"].value[50, :3]).max() > 0.3
     assert np.abs(read["wrist"].value[100:, :3].mean(axis=0)).max() < 0.1
     assert not sensors.devices["tool"].tared.any()
@@ -140,40 +140,40 @@ def test_a_tare_takes_one_sample_where_no_number_is_given(ur5e: Robot) -> None:
     sensors = Sensors(ur5e, SensorSettings(robot="ur5e", force_torque={"wrist": wrist}))
     sensors.tare()
     q = np.array([[0.3] * 6, [0.9] * 6])
-    found = sensors.record(np.array([0.0, 0.01]), q, 0 * q, 0 * q)["wrist"].value
-    np.testing.assert_array_equal(found[0], np.zeros(6))
-    assert np.abs(found[1]).max() > 0.3
+    value = sensors.record(np.array([0.0, 0.01]), q, 0 * q, 0 * q)["wrist"].value
+    np.testing.assert_array_equal(value[0], np.zeros(6))
+    assert np.abs(value[1]).max() > 0.3
 
 
 def test_one_more_sensor_leaves_the_others_bits(ur5e: Robot) -> None:
-    said = read_settings(EXAMPLE)[0]
-    fewer = SensorSettings(robot="ur5e", seed=said.seed, imus=said.imus)
-    q, still = np.zeros((40, 6)), np.zeros((40, 6))
+    settings = read_settings(EXAMPLE)[0]
+    fewer = SensorSettings(robot="ur5e", seed=settings.seed, imus=settings.imus)
+    q, rest = np.zeros((40, 6)), np.zeros((40, 6))
     t = np.arange(40) * 2.5e-3
-    alone, among = (Sensors(ur5e, each).record(t, q, still, still)["tool"].value for each in (fewer, said))
-    assert alone.tobytes() == among.tobytes()
-    other = Sensors(ur5e, fewer, seed=said.seed + 1).record(t, q, still, still)["tool"].value
-    assert not np.array_equal(alone, other)
+    imu_only, with_others = (Sensors(ur5e, x).record(t, q, rest, rest)["tool"].value for x in (fewer, settings))
+    assert imu_only.tobytes() == with_others.tobytes()
+    other = Sensors(ur5e, fewer, seed=settings.seed + 1).record(t, q, rest, rest)["tool"].value
+    assert not np.array_equal(imu_only, other)
 
 
 def test_switched_on_again_they_draw_by_the_seed_that_they_were_made_with(ur5e: Robot) -> None:
     """Each kind by it: the encoders too, whose noise is of each sample."""
-    said = SensorSettings(
+    settings = SensorSettings(
         robot="ur5e",
         imus={"tool": ImuSettings(link="tool0", rate_hz=100.0, gyroscope=Errors(bias_spread=1.0))},
         encoders={"elbow_joint": EncoderSettings(step=1e-9, rate_hz=100.0, noise=0.1)},
         force_torque={"wrist": ForceTorqueSettings(joint="tool0_joint", rate_hz=100.0, force=Errors(bias_spread=1.0))},
     )
-    still = np.zeros(6)
+    rest = np.zeros(6)
 
     def bits(sensors: Sensors) -> dict[str, bytes]:
-        return {name: one.value.tobytes() for name, one in sensors.read(0.0, still, still, still).items()}
+        return {name: reading.value.tobytes() for name, reading in sensors.read(0.0, rest, rest, rest).items()}
 
-    sensors = Sensors(ur5e, said, seed=5)
+    sensors = Sensors(ur5e, settings, seed=5)
     first = bits(sensors)
-    by_default = bits(Sensors(ur5e, said))
+    by_default = bits(Sensors(ur5e, settings))
     assert all(first[name] != by_default[name] for name in ("tool", "elbow_joint", "wrist"))
-    assert by_default == bits(Sensors(ur5e, said, seed=0))
+    assert by_default == bits(Sensors(ur5e, settings, seed=0))
     for seed, expected in ((None, first), (0, by_default), (None, by_default), (5, first)):
         sensors.reset(seed)
         assert bits(sensors) == expected
@@ -182,9 +182,9 @@ def test_switched_on_again_they_draw_by_the_seed_that_they_were_made_with(ur5e: 
 def test_what_a_file_leaves_out(ur5e: Robot, tmp_path: Path) -> None:
     path = tmp_path / "few.yaml"
     path.write_text("robot: ur5e\nimus: {tool: {link: tool0, rate_hz: 100}}\n")
-    said, _ = read_settings(str(path))
-    assert said == SensorSettings(robot="ur5e", seed=0, imus={"tool": ImuSettings(link="tool0", rate_hz=100.0)})
-    tool = said.imus["tool"]
+    settings, _ = read_settings(str(path))
+    assert settings == SensorSettings(robot="ur5e", seed=0, imus={"tool": ImuSettings(link="tool0", rate_hz=100.0)})
+    tool = settings.imus["tool"]
     assert (tool.xyz, tool.rpy, tool.latency_s, tool.filter) == ((0.0,) * 3, (0.0,) * 3, 0.0, None)
     assert [part.bias for part in (tool.accelerometer, tool.gyroscope)] == [0.0, 0.0]
 
@@ -245,25 +245,28 @@ FAULTS = {
 def test_faults_name_file_line_and_key(text: str, ur5e: Robot, tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         Sensors.from_file(ur5e, path)
     line, key, values = FAULTS[text]
-    assert (caught.value.line, caught.value.path) == (line, key)
-    assert unnamed(caught.value.message, *values) == []
-    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert (error.value.line, error.value.path) == (line, key)
+    assert unnamed(error.value.message, *values) == []
+    assert str(error.value).startswith(f"{path}:{line}: ")
 
 
 def test_no_file_and_no_robot_like_it(ur5e: Robot, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="cannot be read"):
         Sensors.from_file(ur5e, tmp_path / "none.yaml")
-    with pytest.raises(InvalidArgumentError, match="for robot 'panda'") as caught:
+    with pytest.raises(InvalidArgumentError, match="for robot 'panda'") as error:
         Sensors(ur5e, SensorSettings(robot="panda"))
-    assert caught.value.path == "robot"
+    assert error.value.path == "robot"
     with pytest.raises(NotFoundError, match="no link 'hand'"):
         Sensors(ur5e, SensorSettings(robot="ur5e", imus={"a": ImuSettings(link="hand", rate_hz=1.0)}))
     flying = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
     with pytest.raises(NotFoundError, match="'root_joint' has no encoder"):
         Sensors(flying, SensorSettings(robot="ur5e", encoders={"root_joint": EncoderSettings(step=1.0, rate_hz=1.0)}))
+    linkage = Robot.from_file(URDF / "four_bar.urdf")
+    with pytest.raises(NotFoundError, match="'pin' closes a loop"):
+        Sensors(linkage, SensorSettings(robot="four_bar", encoders={"pin": EncoderSettings(step=1.0, rate_hz=1.0)}))
 
 
 def test_sensors_are_bounded() -> None:

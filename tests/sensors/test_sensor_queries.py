@@ -37,45 +37,45 @@ def motion(robot: Robot, seed: int = 0, lead: tuple[int, ...] = ()) -> tuple[np.
 @pytest.mark.parametrize("name", ["panda", "ur5e", "scara"])
 def test_at_rest_a_sensor_reads_the_weight_of_what_hangs_on_it(name: str, root: RootType) -> None:
     robot = interpreting(URDF / f"{name}.urdf", root=root)
-    q, still = robot.random_configuration(seed=2), np.zeros(robot.nv)
-    poses, behind = robot.link_poses(q), robot.system_momentum(q, still, frame="world")
+    q, rest = robot.random_configuration(seed=2), np.zeros(robot.nv)
+    poses, branch = robot.link_poses(q), robot.system_momentum(q, rest, frame="world")
     weight = np.array([0.0, 0.0, -9.81])
-    read = robot.force_torque(q, still, still, direction="child_on_parent")
-    held = robot.force_torque(q, still, still)
+    read = robot.force_torque(q, rest, rest, direction="child_on_parent")
+    parent_on_child = robot.force_torque(q, rest, rest)
     for row, joint in enumerate(read.joints):
         link = robot.tree.joints.index(joint)
         R = poses.rotation[link].T
-        pull = behind.mass[link] * weight
+        pull = branch.mass[link] * weight
         assert read.force[row] == pytest.approx(R @ pull, abs=1e-11)
-        assert read.torque[row] == pytest.approx(R @ np.cross(behind.centre[link], pull), abs=1e-11)
-    assert np.array_equal(held.force, -read.force)
-    assert np.array_equal(held.torque, -read.torque)
-    felt = robot.imu(q, still, still)
-    assert felt.links == robot.link_names
-    assert felt.specific_force == pytest.approx(-weight @ poses.rotation, abs=1e-13)
-    assert not felt.angular_velocity.any()
+        assert read.torque[row] == pytest.approx(R @ np.cross(branch.centre[link], pull), abs=1e-11)
+    assert np.array_equal(parent_on_child.force, -read.force)
+    assert np.array_equal(parent_on_child.torque, -read.torque)
+    motion_of_links = robot.imu(q, rest, rest)
+    assert motion_of_links.links == robot.link_names
+    assert motion_of_links.specific_force == pytest.approx(-weight @ poses.rotation, abs=1e-13)
+    assert not motion_of_links.angular_velocity.any()
 
 
 def test_what_falls_freely_feels_nothing(flying: Robot) -> None:
     q, v, _ = motion(flying)
-    still = np.zeros(flying.nv)
-    falling = flying.forward_dynamics(q, still, still)
-    assert np.abs(flying.imu(q, still, falling, xyz=XYZ).specific_force).max() < 1e-10
-    assert np.abs(flying.force_torque(q, still, falling, xyz=XYZ).force).max() < 1e-9
-    floor = flying.force_torque(q, v, flying.forward_dynamics(q, v, still), joints=["root_joint"])
+    rest = np.zeros(flying.nv)
+    falling = flying.forward_dynamics(q, rest, rest)
+    assert np.abs(flying.imu(q, rest, falling, xyz=XYZ).specific_force).max() < 1e-10
+    assert np.abs(flying.force_torque(q, rest, falling, xyz=XYZ).force).max() < 1e-9
+    floor = flying.force_torque(q, v, flying.forward_dynamics(q, v, rest), joints=["root_joint"])
     assert np.abs(np.concatenate([floor.force, floor.torque])).max() < 1e-9  # nothing carries the root
 
 
 def test_a_sensors_place_and_axes(panda: Robot) -> None:
     q, v, a = motion(panda)
-    there, here = panda.force_torque(q, v, a, xyz=XYZ, rpy=RPY), panda.force_torque(q, v, a)
-    assert there.force == pytest.approx(here.force @ R_JS, abs=1e-12)
-    assert there.torque == pytest.approx((here.torque - np.cross(XYZ, here.force)) @ R_JS, abs=1e-12)
-    felt, at_origin = panda.imu(q, v, a, xyz=XYZ, rpy=RPY), panda.imu(q, v, a)
+    at_sensor, at_joint = panda.force_torque(q, v, a, xyz=XYZ, rpy=RPY), panda.force_torque(q, v, a)
+    assert at_sensor.force == pytest.approx(at_joint.force @ R_JS, abs=1e-12)
+    assert at_sensor.torque == pytest.approx((at_joint.torque - np.cross(XYZ, at_joint.force)) @ R_JS, abs=1e-12)
+    at_sensor, at_origin = panda.imu(q, v, a, xyz=XYZ, rpy=RPY), panda.imu(q, v, a)
     moving = panda.body_recursion(q, v, a)
     spin = np.cross(moving.omega_dot, XYZ) + np.cross(moving.omega, np.cross(moving.omega, XYZ))
-    assert felt.specific_force == pytest.approx((at_origin.specific_force + spin) @ R_JS, abs=1e-12)
-    assert felt.angular_velocity == pytest.approx(moving.omega @ R_JS, abs=1e-13)
+    assert at_sensor.specific_force == pytest.approx((at_origin.specific_force + spin) @ R_JS, abs=1e-12)
+    assert at_sensor.angular_velocity == pytest.approx(moving.omega @ R_JS, abs=1e-13)
 
 
 def test_at_the_joint_it_is_the_joints_load() -> None:
@@ -93,35 +93,35 @@ def test_at_the_joint_it_is_the_joints_load() -> None:
 
 
 def test_what_pushes_behind_it_is_read_and_what_pushes_before_it_is_not(panda: Robot) -> None:
-    q, still = panda.random_configuration(seed=1), np.zeros(panda.nv)
+    q, rest = panda.random_configuration(seed=1), np.zeros(panda.nv)
     read = lambda *pushes: panda.force_torque(
-        q, still, still, joints=["panda_joint5"], direction="child_on_parent", wrenches=list(pushes)
+        q, rest, rest, joints=["panda_joint5"], direction="child_on_parent", wrenches=list(pushes)
     )
     R = panda.link_poses(q).rotation[panda.link_names.index("panda_link5")]
-    before, after = Wrench("panda_link4", force=(1.0, 2.0, 3.0)), Wrench("panda_hand", force=(1.0, 2.0, 3.0))
-    nothing = read()
-    assert read(before).force == pytest.approx(nothing.force, abs=1e-12)
-    assert (read(after).force - nothing.force)[0] == pytest.approx(np.array([1.0, 2.0, 3.0]) @ R, abs=1e-12)
+    push_before, push_behind = Wrench("panda_link4", force=(1.0, 2.0, 3.0)), Wrench("panda_hand", force=(1.0, 2.0, 3.0))
+    unpushed = read()
+    assert read(push_before).force == pytest.approx(unpushed.force, abs=1e-12)
+    assert (read(push_behind).force - unpushed.force)[0] == pytest.approx(np.array([1.0, 2.0, 3.0]) @ R, abs=1e-12)
 
 
 def test_a_payload_weighs(panda: Robot) -> None:
-    q, still = panda.random_configuration(seed=1), np.zeros(panda.nv)
+    q, rest = panda.random_configuration(seed=1), np.zeros(panda.nv)
     loaded = panda.with_payload(Payload("panda_hand", 2.0, (0.0, 0.0, 0.1)))
-    read = lambda robot: robot.force_torque(q, still, still, joints=["panda_hand_joint"]).force[0]
+    read = lambda robot: robot.force_torque(q, rest, rest, joints=["panda_hand_joint"]).force[0]
     assert np.linalg.norm(read(loaded)) - np.linalg.norm(read(panda)) == pytest.approx(2.0 * 9.81)
 
 
 def test_rows_by_name_in_order_and_each_as_often_as_named(panda: Robot) -> None:
     q, v, a = motion(panda, lead=(3,))
-    every, names = panda.imu(q, v, a), ["panda_hand", "panda_link0", "panda_hand"]
-    some = panda.imu(q, v, a, links=names)
-    assert some.links == tuple(names)
+    all_links, names = panda.imu(q, v, a), ["panda_hand", "panda_link0", "panda_hand"]
+    selection = panda.imu(q, v, a, links=names)
+    assert selection.links == tuple(names)
     rows = [panda.link_names.index(name) for name in names]
-    assert np.array_equal(some.specific_force, every.specific_force[:, rows])
-    assert np.array_equal(some.angular_velocity, every.angular_velocity[:, rows])
-    with pytest.raises(NotFoundError, match=naming("'panda_link'", "did you mean")) as caught:
+    assert np.array_equal(selection.specific_force, all_links.specific_force[:, rows])
+    assert np.array_equal(selection.angular_velocity, all_links.angular_velocity[:, rows])
+    with pytest.raises(NotFoundError, match=naming("'panda_link'", "did you mean")) as error:
         panda.imu(q, v, a, links=["panda_hand", "panda_link"])
-    assert caught.value.path == "options.links[1]"
+    assert error.value.path == "options.links[1]"
     with pytest.raises(NotFoundError, match="has no joint 'panda_hand'"):
         panda.force_torque(q, v, a, joints=["panda_hand"])
 
@@ -129,47 +129,49 @@ def test_rows_by_name_in_order_and_each_as_often_as_named(panda: Robot) -> None:
 def test_places_broadcast_like_any_input(panda: Robot) -> None:
     q, v, a = motion(panda)
     places = np.random.default_rng(0).normal(size=(4, 3))
-    together = panda.imu(q, v, a, xyz=places).specific_force
-    assert np.array_equal(together, [panda.imu(q, v, a, xyz=place).specific_force for place in places])
+    batch = panda.imu(q, v, a, xyz=places).specific_force
+    assert np.array_equal(batch, [panda.imu(q, v, a, xyz=place).specific_force for place in places])
     with pytest.raises(InvalidArgumentError, match=naming("xyz", "(2,)", "(..., 3)")):
         panda.imu(q, v, a, xyz=(1.0, 2.0))
 
 
 def test_left_out_is_at_the_joint_by_every_way(panda: Robot) -> None:
     """The fast path, without optional arguments, and the general path."""
-    for row, given in ((QUERIES["force_torque"], {}), (QUERIES["imu"], {})):
+    for row, options in ((QUERIES["force_torque"], {}), (QUERIES["imu"], {})):
         ask, state = getattr(panda, row.name), motion(panda)
         ask(*state)  # later calls take the fast path
-        nothing = ask(*state, xyz=np.zeros(3), rpy=np.zeros(3), gravity=(0.0, 0.0, -9.81), **given)
+        explicit = ask(*state, xyz=np.zeros(3), rpy=np.zeros(3), gravity=(0.0, 0.0, -9.81), **options)
         for name in row.outputs:
-            assert np.array_equal(getattr(ask(*state), name), getattr(nothing, name))
+            assert np.array_equal(getattr(ask(*state), name), getattr(explicit, name))
 
 
 def test_sensors_read_the_same_bits_over_a_socket(flying: Robot, tmp_path: Path) -> None:
     """Queries and what devices make of them, one state at a time and a motion at once."""
-    here = Robot.from_urdf(URDF / "ur5e.urdf")
-    q, v, a = motion(here, lead=(20,))
+    local_robot = Robot.from_urdf(URDF / "ur5e.urdf")
+    q, v, a = motion(local_robot, lead=(20,))
     t = np.arange(20) * 1e-3
-    ours = Sensors.from_file(here, URDF.parent / "config" / "ur5e_sensors.yaml")
-    record = ours.record(t, q, v, a)
+    local_sensors = Sensors.from_file(local_robot, URDF.parent / "config" / "ur5e_sensors.yaml")
+    record = local_sensors.record(t, q, v, a)
     with (
-        Server([here], endpoints=["tcp://127.0.0.1:0"]) as server,
+        Server([local_robot], endpoints=["tcp://127.0.0.1:0"]) as server,
         Client(server.endpoints[0], timeout_s=240.0) as client,
     ):
-        there = client.robot("ur5e")
+        remote_robot = client.robot("ur5e")
         push = Wrench("tool0", force=(1.0, 2.0, 3.0))
-        for given in ({}, {"xyz": XYZ}, {"xyz": XYZ, "rpy": RPY, "wrenches": push, "direction": "child_on_parent"}):
-            one, other = (robot.force_torque(q, v, a, **given) for robot in (here, there))  # type: ignore[arg-type]
-            assert np.array_equal(one.force, other.force)
-            assert np.array_equal(one.torque, other.torque)
-        theirs = Sensors.from_file(there, URDF.parent / "config" / "ur5e_sensors.yaml")
-        for name, readings in theirs.record(t, q, v, a).items():
+        for options in ({}, {"xyz": XYZ}, {"xyz": XYZ, "rpy": RPY, "wrenches": push, "direction": "child_on_parent"}):
+            local, remote = (robot.force_torque(q, v, a, **options) for robot in (local_robot, remote_robot))  # type: ignore[arg-type]
+            assert np.array_equal(local.force, remote.force)
+            assert np.array_equal(local.torque, remote.torque)
+        remote_sensors = Sensors.from_file(remote_robot, URDF.parent / "config" / "ur5e_sensors.yaml")
+        for name, readings in remote_sensors.record(t, q, v, a).items():
             assert readings.value.tobytes() == record[name].value.tobytes()
-        for each in (ours, theirs):
-            each.reset(9)
+        for sensors in (local_sensors, remote_sensors):
+            sensors.reset(9)
         for k in range(20):
-            one, other = (each.read(t[k], q[k], v[k], a[k], wrenches=push) for each in (ours, theirs))
-            assert one.keys() == other.keys()
-            for name in one:
-                assert one[name].value.tobytes() == other[name].value.tobytes()
-        assert "wrist" in one
+            local, remote = (
+                sensors.read(t[k], q[k], v[k], a[k], wrenches=push) for sensors in (local_sensors, remote_sensors)
+            )
+            assert local.keys() == remote.keys()
+            for name in local:
+                assert local[name].value.tobytes() == remote[name].value.tobytes()
+        assert "wrist" in local

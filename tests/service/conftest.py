@@ -1,12 +1,12 @@
-"""Robots, servers on every transport, and a bare socket for what no client of ours would send."""
+"""Robots, servers on each transport, and a libzmq socket for messages that our clients never send."""
 
 from __future__ import annotations
 
 import functools
-import itertools
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 import numpy as np
@@ -16,48 +16,93 @@ import zmq
 from dyn_service import QUERIES, Robot, Server, Wrench
 from dyn_service.api.spec import DIRECTIONS
 from dyn_service.parsing.urdf.reader import read
-from dyn_service.service.protocol.messages import ADMINISTRATION
+from dyn_service.service.protocol.keys import Keys, read_keys
+from dyn_service.service.protocol.messages import ADMINISTRATION, Role
+from dyn_service.service.server.administration.access import KeyFolder
 from tests.conftest import URDF
 from tests.mimics import drawn
 from tests.passive import restless
 
-TRANSPORTS = ("tcp", "ipc", "inproc")
+TRANSPORTS = ("tcp", "ipc", "curve")
+"""TCP and Unix sockets without encryption, and TCP encrypted by CURVE."""
+
 WAIT_MS = 50_000
 """Far beyond what anything here takes, so that a slow machine fails no test, and less than the limit of a test."""
+WAIT_S = WAIT_MS / 1e3
 
-_counter = itertools.count()
+
+def eventually(holds: Callable[[], Any]) -> None:
+    """Waits until it holds."""
+    until_s = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.005)
 
 
-@pytest.fixture
-def new_endpoint(tmp_path: Path) -> Callable[[str], str]:
-    """Makes endpoints that no other test uses."""
+@pytest.fixture(scope="session")
+def scara() -> Robot:
+    return Robot.from_urdf(URDF / "scara.urdf")
 
-    def make(transport: str) -> str:
-        number = next(_counter)
-        endpoints = {
-            "tcp": "tcp://127.0.0.1:0",
-            "ipc": f"ipc://{tmp_path}/s{number}",
-            "inproc": f"inproc://test-{number}",
-        }
-        return endpoints[transport]
 
-    return make
+class Transport(NamedTuple):
+    """A way to reach a server."""
+
+    endpoint: str
+    """What the server is to listen at; TCP chooses the port."""
+    keys: Keys | None
+    """The client's keys; None: the server requires none."""
+    server_options: dict[str, Any]
+    """More arguments of `Server`."""
+    client_options: dict[str, Any]
+    """More arguments of `Client`, `AsyncClient` and `connect`."""
+
+
+def make_transport(name: str, folder: Path) -> Transport:
+    """Returns one of `TRANSPORTS`.
+
+    folder: for a socket or for keys; its path is short (`socket_folder`) and no other transport has it.
+    """
+    if name != "curve":
+        return Transport({"tcp": "tcp://127.0.0.1:0", "ipc": f"ipc://{folder}/s"}[name], None, {}, {})
+    key_folder = KeyFolder(folder / "keys")
+    key_file = key_folder.make("test", Role.ADMIN)
+    assert key_file is not None
+    keys = read_keys(key_file)
+    return Transport("tcp://127.0.0.1:0", keys, {"keys": "required", "key_folder": key_folder}, {"keys": keys})
 
 
 @pytest.fixture(params=TRANSPORTS)
-def server(request: pytest.FixtureRequest, panda: Robot, pendulum: Robot, new_endpoint: Any) -> Iterator[Server]:
-    with Server([panda, pendulum], endpoints=[new_endpoint(request.param)]) as server:
+def transport(request: pytest.FixtureRequest, socket_folder: Path) -> Transport:
+    """Each transport in turn; a client of `server` needs its `client_options`."""
+    return make_transport(request.param, socket_folder)
+
+
+@pytest.fixture
+def server(panda: Robot, pendulum: Robot, transport: Transport) -> Iterator[Server]:
+    """A server on each transport in turn."""
+    with Server([panda, pendulum], endpoints=[transport.endpoint], **transport.server_options) as server:
         yield server
 
 
 class Bare:
-    """A socket that sends arbitrary messages."""
+    """A socket that sends arbitrary messages.
 
-    def __init__(self, endpoint: str, kind: int = zmq.DEALER) -> None:
+    keys: those of a client, for an encrypted endpoint. routing_id: the name that the socket sends of itself.
+    """
+
+    def __init__(
+        self, endpoint: str, kind: int = zmq.DEALER, keys: Keys | None = None, routing_id: bytes = b""
+    ) -> None:
         self.socket = zmq.Context.instance().socket(kind)
         self.socket.setsockopt(zmq.RCVTIMEO, WAIT_MS)
         self.socket.setsockopt(zmq.SNDTIMEO, WAIT_MS)
         self.socket.setsockopt(zmq.LINGER, 0)
+        if routing_id:
+            self.socket.setsockopt(zmq.ROUTING_ID, routing_id)
+        if keys is not None:
+            self.socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
+            self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
+            self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
         self.socket.connect(endpoint)
 
     def send(self, message: Any) -> None:
@@ -76,23 +121,23 @@ class Bare:
 
 @pytest.fixture
 def bare() -> Iterator[Callable[..., Bare]]:
-    made: list[Bare] = []
+    peers: list[Bare] = []
 
-    def make(endpoint: str, kind: int = zmq.DEALER) -> Bare:
-        made.append(Bare(endpoint, kind))
-        return made[-1]
+    def make(*args: Any, **options: Any) -> Bare:
+        peers.append(Bare(*args, **options))
+        return peers[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for peer in peers:
+        peer.close()
 
 
 @functools.cache
 def following() -> Robot:
     """Four joints that do all a joint can do by themselves, of which the first two follow the others."""
-    made = restless(drawn(read(URDF / "scara.urdf"), 3, share=0.5), 1)
-    assert (made.nv, made.tree.nr) == (2, 4)
-    return made
+    robot = restless(drawn(read(URDF / "scara.urdf"), 3, share=0.5), 1)
+    assert (robot.nv, robot.tree.nr) == (2, 4)
+    return robot
 
 
 @functools.cache
@@ -175,16 +220,16 @@ def variants(robot: Any, query: str, lead: tuple[int, ...] = ()) -> list[dict[st
     return ways
 
 
-def assert_same(found: Any, expected: Any) -> None:
+def assert_same(answer: Any, expected: Any) -> None:
     """The same answer to the last bit, shape and names."""
-    assert type(found) is type(expected)
+    assert type(answer) is type(expected)
     if isinstance(expected, np.ndarray | np.float64):
-        assert found.dtype == expected.dtype
-        assert found.shape == expected.shape
-        assert found.tobytes() == expected.tobytes()
+        assert answer.dtype == expected.dtype
+        assert answer.shape == expected.shape
+        assert answer.tobytes() == expected.tobytes()
         return
     for name in expected.__dataclass_fields__:
-        left, right = getattr(found, name), getattr(expected, name)
+        left, right = getattr(answer, name), getattr(expected, name)
         if isinstance(right, tuple):
             assert left == right
         else:

@@ -23,14 +23,20 @@ def free(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def driven(
-    acceleration: Acceleration, q: Any = HELD, v: Any = HELD, *, t: float = 0.0, dt: float = 1.0, at: Any = SLIDE
+    acceleration: Acceleration,
+    q: Any = HELD,
+    v: Any = HELD,
+    *,
+    t: float = 0.0,
+    dt: float = 1.0,
+    configuration: Any = SLIDE,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The state dt after t."""
-    integration = extrapolated(at, np.asarray(q, dtype=float), np.asarray(v, dtype=float), t, dt)
-    asked = next(integration)
+    integration = extrapolated(configuration, np.asarray(q, dtype=float), np.asarray(v, dtype=float), t, dt)
+    stage = next(integration)
     while True:
         try:
-            asked = integration.send(np.asarray(acceleration(*asked), dtype=float))
+            stage = integration.send(np.asarray(acceleration(*stage), dtype=float))
         except StopIteration as done:
             state: tuple[np.ndarray, np.ndarray] = done.value
             return state
@@ -39,32 +45,34 @@ def driven(
 @pytest.fixture
 def tries(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float, int]]:
     """(t, length, substeps) of each column that is made."""
-    made: list[tuple[float, float, int]] = []
+    attempts: list[tuple[float, float, int]] = []
     column = adaptive._midpoints
 
-    def watched(at: Any, x: Any, rates: Any, t: float, length: float, count: int) -> Generator[Any, Any, Any]:
-        made.append((t, length, count))
-        return (yield from column(at, x, rates, t, length, count))
+    def watched(
+        configuration: Any, x: Any, rates: Any, t: float, length: float, count: int
+    ) -> Generator[Any, Any, Any]:
+        attempts.append((t, length, count))
+        return (yield from column(configuration, x, rates, t, length, count))
 
     monkeypatch.setattr(adaptive, "_midpoints", watched)
-    return made
+    return attempts
 
 
 def script(monkeypatch: pytest.MonkeyPatch, errors: Sequence[float]) -> None:
     """Replaces the estimated errors by these, in units of the tolerance, then by zero. Each row is judged alone."""
-    found = iter(errors)
+    remaining = iter(errors)
     monkeypatch.setattr(adaptive, "NEAR", np.inf)
-    monkeypatch.setattr(adaptive, "_error", lambda *_: next(found, 0.0))
+    monkeypatch.setattr(adaptive, "_error", lambda *_: next(remaining, 0.0))
 
 
 def columns(tries: list[tuple[float, float, int]]) -> list[list[int]]:
     """The substeps of each try, by try."""
-    found: list[list[int]] = []
+    counts: list[list[int]] = []
     for _, _, count in tries:
         if count == 2:
-            found.append([])
-        found[-1].append(count)
-    return found
+            counts.append([])
+        counts[-1].append(count)
+    return counts
 
 
 def lengths(tries: list[tuple[float, float, int]]) -> np.ndarray:
@@ -115,9 +123,9 @@ def test_the_next_step_is_as_long_as_its_error_allows(
     # The first try is refused, so that the step in question does not end at dt.
     script(monkeypatch, [np.inf, *first, error])
     driven(free)
-    _, step, after = lengths(tries)[:3]
+    _, step, next_step = lengths(tries)[:3]
     assert columns(tries)[1] == [2, 4, 6, 8, 10, 12, 14, 16][: last + 1]
-    assert error * (after / step) ** (2 * last + 1) == pytest.approx(0.9 ** (2 * last + 1), rel=1e-9)
+    assert error * (next_step / step) ** (2 * last + 1) == pytest.approx(0.9 ** (2 * last + 1), rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +142,8 @@ def test_a_step_grows_and_shrinks_within_bounds(
 ) -> None:
     script(monkeypatch, [np.inf, *errors])
     driven(free)
-    _, step, after = lengths(tries)[:3]
-    assert after / step == pytest.approx(ratio, rel=1e-12)
+    _, step, next_step = lengths(tries)[:3]
+    assert next_step / step == pytest.approx(ratio, rel=1e-12)
 
 
 def test_a_step_that_is_begun_again_shrinks_as_its_error_asks(tries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,9 +158,9 @@ def test_steps_go_on_from_each_other_and_end_at_the_end(tries: Any, monkeypatch:
     script(monkeypatch, [np.inf])
     _, v = driven(lambda t, q, v: [1.0], t=3.0)
     begins = np.array([t for t, _, count in tries if count == 2])[1:]
-    taken = lengths(tries)[1:]
-    np.testing.assert_allclose(begins, 3.0 + np.cumsum([0.0, *taken[:-1]]), rtol=0, atol=1e-15)
-    assert begins[-1] + taken[-1] == pytest.approx(4.0, abs=1e-15)
+    step_lengths = lengths(tries)[1:]
+    np.testing.assert_allclose(begins, 3.0 + np.cumsum([0.0, *step_lengths[:-1]]), rtol=0, atol=1e-15)
+    assert begins[-1] + step_lengths[-1] == pytest.approx(4.0, abs=1e-15)
     assert v == pytest.approx([1.0], abs=1e-15)
 
 
@@ -172,7 +180,7 @@ def test_a_table_of_so_many_columns_is_exact_for_polynomials(
 def test_one_component_at_zero_is_no_obstacle() -> None:
     """From rest at zero, and through it: a harmonic motion and its exact solution."""
     two = configuration(["a", "b"], ["revolute", "prismatic"])
-    q, v = driven(lambda t, q, v: -9.0 * q + [1.0, 0.0], [0.0, 0.0], [0.0, 0.0], at=two)
+    q, v = driven(lambda t, q, v: -9.0 * q + [1.0, 0.0], [0.0, 0.0], [0.0, 0.0], configuration=two)
     # The tolerance is 1e-12 a step; there are two or three.
     np.testing.assert_allclose(q, [(1 - np.cos(3.0)) / 9.0, 0.0], rtol=0, atol=1e-11)
     np.testing.assert_allclose(v, [np.sin(3.0) / 3.0, 0.0], rtol=0, atol=1e-11)
@@ -181,12 +189,12 @@ def test_one_component_at_zero_is_no_obstacle() -> None:
 @pytest.mark.parametrize(("t", "dt"), [(0.0, 1.0), (0.0, 1e-3), (1e3, 1.0), (-1e3, 1.0)])
 def test_a_step_is_lost_in_the_rounding_of_time(tries: Any, t: float, dt: float) -> None:
     """A tenth each time, down to 1e-13 of the time or of the whole, whichever is larger: a dozen tries."""
-    with pytest.raises(StepLostError, match="no step is short enough") as lost:
+    with pytest.raises(StepLostError, match="no step is short enough") as refusal:
         driven(lambda t, q, v: [np.nan], [0.5], [2.0], t=t, dt=dt)
     shortest = lengths(tries)[-1] / max(abs(t), dt)
     assert 0.9e-13 < shortest < 1.1e-12
-    assert (lost.value.q, lost.value.v) == ([0.5], [2.0])
-    assert np.isnan(lost.value.a).all()
+    assert (refusal.value.q, refusal.value.v) == ([0.5], [2.0])
+    assert np.isnan(refusal.value.a).all()
 
 
 def test_members_share_the_steps_of_the_fastest(tries: Any) -> None:
@@ -196,11 +204,11 @@ def test_members_share_the_steps_of_the_fastest(tries: Any) -> None:
         return -np.array([[1.0], [400.0]]) * q
 
     q, _ = driven(harmonic, [[1.0], [1.0]], [[0.0], [0.0]])
-    together = lengths(tries)
+    batch_lengths = lengths(tries)
     np.testing.assert_allclose(q[:, 0], np.cos([1.0, 20.0]), rtol=0, atol=1e-10)  # a dozen steps of 1e-12, and 20 rad
     tries.clear()
     driven(lambda t, q, v: -q, [1.0], [0.0])
-    assert len(lengths(tries)) < len(together)
+    assert len(lengths(tries)) < len(batch_lengths)
 
 
 def test_the_error_is_in_units_of_what_is_allowed_each_entry_by_its_own_size() -> None:
@@ -208,12 +216,12 @@ def test_the_error_is_in_units_of_what_is_allowed_each_entry_by_its_own_size() -
     the worst member.
     """
     x, better = np.array([4.0, -4.0, 0.0, 2.0]), np.array([-1.0, 1.0, 0.0, -8.0])
-    allowed = np.array([4e-12, 4e-12, 0.0, 8e-12]) + 1e-14
+    tolerance = np.array([4e-12, 4e-12, 0.0, 8e-12]) + 1e-14
     for k in range(4):
-        worse = better + 3.0 * allowed * np.eye(4)[k]
+        worse = better + 3.0 * tolerance * np.eye(4)[k]
         # What is added to 8 is rounded to 1e-15 or 1e-16, of 1e-11.
         assert adaptive._error(x, better, worse) == pytest.approx(3.0 / 2.0, rel=1e-3)
-    worse = better + allowed * [3.0, -4.0, 0.0, 5.0]
+    worse = better + tolerance * [3.0, -4.0, 0.0, 5.0]
     assert adaptive._error(x, better, worse) == pytest.approx(np.sqrt(50.0 / 4.0), rel=1e-3)
     batch = np.stack([better, worse, better])
     assert adaptive._error(np.stack([x] * 3), np.stack([better] * 3), batch) == adaptive._error(x, better, worse)
@@ -229,33 +237,33 @@ def test_an_acceleration_that_all_members_share_is_that_of_each() -> None:
 
 def test_quaternions_come_back_to_unit_length() -> None:
     ball = configuration(["b"], ["spherical"])
-    q, v = driven(lambda t, q, v: 0.0 * v, ball.neutral, [0.0, 0.0, 3.0], at=ball)
+    q, v = driven(lambda t, q, v: 0.0 * v, ball.neutral, [0.0, 0.0, 3.0], configuration=ball)
     assert abs(np.linalg.norm(q) - 1.0) < 1e-15
     np.testing.assert_allclose(q, [0.0, 0.0, np.sin(1.5), np.cos(1.5)], rtol=0, atol=1e-11)
     assert v.tolist() == [0.0, 0.0, 3.0]
 
 
 def test_nothing_that_moves_is_no_obstacle() -> None:
-    none = configuration([], [])
+    without_joints = configuration([], [])
     for lead in ((), (3,), (0,)):
-        q, v = driven(lambda t, q, v: v, np.zeros((*lead, 0)), np.zeros((*lead, 0)), at=none)
+        q, v = driven(lambda t, q, v: v, np.zeros((*lead, 0)), np.zeros((*lead, 0)), configuration=without_joints)
         assert (q.shape, v.shape) == ((*lead, 0), (*lead, 0))
 
 
 RATIOS = sorted({*np.arange(2.0, 40.0, 0.13).tolist(), *map(float, range(2, 41)), *(6.0 + 1e-13, 8.0 - 1e-12)})
 
 
-@pytest.mark.parametrize("together", [1, 40])
-def test_no_ratio_of_damping_and_step_is_accepted_by_coincidence(together: int) -> None:
+@pytest.mark.parametrize("members", [1, 40])
+def test_no_ratio_of_damping_and_step_is_accepted_by_coincidence(members: int) -> None:
     """v' = -9.81 - k v from rest, k times the step from 2 to 40: the last two columns agree by chance at 4, 6, .. 16.
     Alone, and as one system of joints whose ratios are spread over the whole range.
     """
-    for first in range(0, len(RATIOS), together):
-        k = np.array(RATIOS[first::7][:together] if together > 1 else RATIOS[first : first + 1])
+    for first in range(0, len(RATIOS), members):
+        k = np.array(RATIOS[first::7][:members] if members > 1 else RATIOS[first : first + 1])
         slides = configuration([f"j{n}" for n in range(len(k))], ["prismatic"] * len(k))
         rest = np.zeros(len(k))
         for dt in (1.0, 1e-3):
-            _, v = driven(lambda t, q, v, rate=k / dt: -9.81 - rate * v, rest, rest, dt=dt, at=slides)
+            _, v = driven(lambda t, q, v, rate=k / dt: -9.81 - rate * v, rest, rest, dt=dt, configuration=slides)
             # 1e-12 a step, of some hundred steps, and what grows unnoticed: 2e-7 at most.
             np.testing.assert_allclose(v, 9.81 * dt * np.expm1(-k) / k, rtol=1e-6, atol=0)
 

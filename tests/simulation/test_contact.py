@@ -14,7 +14,7 @@ from dyn_service.api.queries import DEFAULT_FRICTION
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.parsing.urdf.reader import read_text
-from dyn_service.simulation.contact.supports import Held, hold
+from dyn_service.simulation.contact.supports import ConstrainedMotion, hold
 from dyn_service.simulation.contact_points import Points, listed
 from tests.conftest import URDF
 from tests.passive import restless
@@ -50,15 +50,15 @@ def standing(height: float) -> np.ndarray:
     return np.array([0, 0, height, 0, 0, 0, 1.0])
 
 
-def balance(robot: Robot, motion: Trajectory, **more: Any) -> np.ndarray:
+def balance(robot: Robot, motion: Trajectory, **options: Any) -> np.ndarray:
     """What the account leaves open at each record, J."""
     assert motion.work is not None
     assert motion.stored is not None
     assert motion.dissipated is not None
-    held = robot.energy(motion.q, motion.v, **more).total + motion.stored.sum(axis=-1)
+    stored_energy = robot.energy(motion.q, motion.v, **options).total + motion.stored.sum(axis=-1)
     spent = np.cumsum(motion.dissipated.sum(axis=-1) - motion.work.sum(axis=-1), axis=-1)
-    found: np.ndarray = held + spent - held[..., :1]
-    return found
+    imbalance: np.ndarray = stored_energy + spent - stored_energy[..., :1]
+    return imbalance
 
 
 # Points
@@ -77,20 +77,22 @@ def test_points_move_as_their_jacobians_say(seed: int) -> None:
     )
     points, q, v = Points(robot, contacts), robot.random_configuration(seed=seed), rng.normal(size=robot.nv)
     h = 1e-5
-    ahead, behind = (points.at(robot.integrate(q, v, [dt])) for dt in (h, -h))
+    later_points, earlier = (points.at(robot.integrate(q, v, [dt])) for dt in (h, -h))
     gap, J = points.at(q)
-    away = np.einsum("ci,cin,n->c", points.normal, J, v)
-    assert np.allclose((ahead.gap - behind.gap) / (2 * h), away, rtol=0, atol=1e-7 * (1 + np.abs(away).max()))
-    rate = (ahead.J @ v - behind.J @ v) / (2 * h)
+    gap_rate = np.einsum("ci,cin,n->c", points.normal, J, v)
+    assert np.allclose(
+        (later_points.gap - earlier.gap) / (2 * h), gap_rate, rtol=0, atol=1e-7 * (1 + np.abs(gap_rate).max())
+    )
+    rate = (later_points.J @ v - earlier.J @ v) / (2 * h)
     bias = points.bias(q, v)
     assert np.allclose(rate, bias, rtol=0, atol=1e-6 * (1 + np.abs(bias).max()))
     poses = robot.link_poses(q)
-    where = poses.position + np.einsum("lij,lj->li", poses.rotation, [c.point for c in contacts])
-    off = [c.normal @ (where[k] - c.plane) - c.radius for k, c in enumerate(contacts)]
-    assert np.allclose(gap, off, rtol=0, atol=1e-12)
-    many = points.at(np.stack([robot.neutral(), q]))
-    assert np.allclose(many.gap[1], gap, rtol=0, atol=1e-12)
-    assert np.allclose(many.J[1], J, rtol=0, atol=1e-12)
+    positions = poses.position + np.einsum("lij,lj->li", poses.rotation, [c.point for c in contacts])
+    gaps = [c.normal @ (positions[k] - c.plane) - c.radius for k, c in enumerate(contacts)]
+    assert np.allclose(gap, gaps, rtol=0, atol=1e-12)
+    batch = points.at(np.stack([robot.neutral(), q]))
+    assert np.allclose(batch.gap[1], gap, rtol=0, atol=1e-12)
+    assert np.allclose(batch.J[1], J, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("radius", [0.0, 0.3])
@@ -127,13 +129,13 @@ def test_a_brick_at_rest_is_pushed_with_its_weight(brick: Robot, integrator: Any
 def test_how_far_it_gives_way_is_its_stiffness_or_its_time(rise: Robot) -> None:
     """k = m / T^2 where no stiffness is given, T five steps where no time is."""
     dt = 1e-3
-    for more, contact, stiffness in (
+    for options, contact, stiffness in (
         ({}, {}, MASS / (5 * dt) ** 2),
         ({"stop_time": 0.02}, {}, MASS / 0.02**2),
         ({}, {"stiffness": 3e4}, 3e4),
     ):
         depth = MASS * G / stiffness  # where it begins, since there it stays
-        motion = rise.simulate([-depth], [0.0], dt=dt, steps=60, every=20, contacts=Contact("b", **contact), **more)
+        motion = rise.simulate([-depth], [0.0], dt=dt, steps=60, every=20, contacts=Contact("b", **contact), **options)
         assert -motion.q[:, 0] == pytest.approx(depth, rel=1e-6)
         assert motion.stored is not None
         assert motion.stored[-1] == pytest.approx([0.0, (MASS * G) ** 2 / stiffness / 2], rel=1e-6)
@@ -176,11 +178,11 @@ def test_without_the_option_there_is_no_stop(rise: Robot) -> None:
 
 def left_with(speed: float, damping: float) -> float:
     """Of Hunt's and Crossley's law: G(u) = u / d - log(1 + d u) / d^2 is the same going in and coming out."""
-    of = lambda u: u / damping - np.log1p(damping * u) / damping**2
+    travel = lambda u: u / damping - np.log1p(damping * u) / damping**2
     low, high = 0.0, min(speed, (1 - 1e-12) / damping)
     for _ in range(200):
         middle = (low + high) / 2
-        low, high = (middle, high) if of(-middle) < of(speed) else (low, middle)
+        low, high = (middle, high) if travel(-middle) < travel(speed) else (low, middle)
     return low
 
 
@@ -245,7 +247,7 @@ def test_no_bounce_is_higher_than_the_one_before(rise: Robot, integrator: Any) -
     q = motion.q[:, 0]
     tops = [q[k] for k in range(1, len(q) - 1) if q[k - 1] < q[k] >= q[k + 1] and q[k] > 0.0]
     assert len(tops) >= (1 if integrator == "stick_slip" else 2)  # which loses on its own, and says so
-    assert all(later <= before * (1 + 1e-6) for before, later in pairwise([0.03, *tops]))
+    assert all(next_height <= height * (1 + 1e-6) for height, next_height in pairwise([0.03, *tops]))
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler"])
@@ -312,24 +314,24 @@ def test_a_ball_rolls_or_slips_down_a_slope(brick: Robot, integrator: Any, frict
         contacts=Contact("body", radius=radius, friction=friction),
         gravity=(G * np.sin(angle), 0.0, -G * np.cos(angle)),
     )
-    along = np.einsum("kij,kj->ki", brick.link_poses(motion.q).rotation[:, 0], motion.v[:, :3])[:, 0]
-    assert (along[2] - along[1]) / (1e-3 * steps / 2) == pytest.approx(expected, rel=1e-4)
+    speed = np.einsum("kij,kj->ki", brick.link_poses(motion.q).rotation[:, 0], motion.v[:, :3])[:, 0]
+    assert (speed[2] - speed[1]) / (1e-3 * steps / 2) == pytest.approx(expected, rel=1e-4)
     assert (
-        motion.v[-1, 4] * radius == pytest.approx(along[2], rel=0.02) if rolls else motion.v[-1, 4] * radius < along[2]
+        motion.v[-1, 4] * radius == pytest.approx(speed[2], rel=0.02) if rolls else motion.v[-1, 4] * radius < speed[2]
     )
 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
-@pytest.mark.parametrize("given", [{}, {"stiffness": 8e4}, {"stiffness": 8e4, "damping": 0.0}], ids=repr)
-def test_what_strikes_a_plane_aslant_is_rubbed_within_the_cone(brick: Robot, integrator: Any, given: Any) -> None:
+@pytest.mark.parametrize("fields", [{}, {"stiffness": 8e4}, {"stiffness": 8e4, "damping": 0.0}], ids=repr)
+def test_what_strikes_a_plane_aslant_is_rubbed_within_the_cone(brick: Robot, integrator: Any, fields: Any) -> None:
     """In every record, with as much as the plane pushes in that step; of a slope, and one that leaves it again."""
     normal = np.array([0.3, -0.2, 1.0])
     normal /= np.linalg.norm(normal)
-    along = np.cross(normal, [0.0, 1.0, 0.0])
-    contact = Contact("body", radius=0.08, normal=normal, friction=0.5, **given)
+    tangent = np.cross(normal, [0.0, 1.0, 0.0])
+    contact = Contact("body", radius=0.08, normal=normal, friction=0.5, **fields)
     start = standing(0.0)
     start[:3] = 0.0801 * normal
-    v = np.concatenate([5.0 * along - normal, np.zeros(3)])
+    v = np.concatenate([5.0 * tangent - normal, np.zeros(3)])
     motion = brick.simulate(start, v, dt=1e-3, steps=60, integrator=integrator, contacts=contact, gravity=(0, 0, 0))
     assert motion.contact_forces is not None
     f = motion.contact_forces[:, 0]
@@ -361,9 +363,9 @@ def test_a_ball_that_strikes_a_plane_turns_as_much_as_friction_can(
     v = np.concatenate([brick.link_poses(motion.q[-1]).rotation[0] @ motion.v[-1, :3], motion.v[-1, 3:]])
     pushed = MASS * (v[2] + 1.5)
     rolls = speed / (1 / MASS + radius**2 / inertia)
-    expected, within = min(rolls, friction * pushed), 2e-2 if integrator == "rk4" else 1e-3  # smoothed, and not
-    assert MASS * (speed - v[0]) == pytest.approx(expected, rel=within)
-    assert inertia * v[4] == pytest.approx(radius * expected, rel=within)
+    expected, tolerance = min(rolls, friction * pushed), 2e-2 if integrator == "rk4" else 1e-3  # smoothed, and not
+    assert MASS * (speed - v[0]) == pytest.approx(expected, rel=tolerance)
+    assert inertia * v[4] == pytest.approx(radius * expected, rel=tolerance)
 
 
 def test_a_quadruped_that_lands_rubs_within_the_cone() -> None:
@@ -460,10 +462,10 @@ def test_what_joints_take_under_stick_slip_is_in_the_account() -> None:
 def test_efforts_are_cut_at_their_limits_and_it_is_said_where(rise: Robot) -> None:
     tau = np.array([[10.0], [40.0], [-31.0], [30.0], [0.0], [35.0]])
     motion = rise.simulate([0.0], [0.0], tau, dt=1e-3, steps=6, every=2, effort_limits=True)
-    cut = rise.simulate([0.0], [0.0], np.clip(tau, -30, 30), dt=1e-3, steps=6, every=2)
+    clipped_motion = rise.simulate([0.0], [0.0], np.clip(tau, -30, 30), dt=1e-3, steps=6, every=2)
     assert motion.clamped is not None
     assert np.array_equal(motion.clamped[:, 0], [0, 1, 1, 1])
-    assert np.allclose(motion.q, cut.q, rtol=1e-13, atol=0)
+    assert np.allclose(motion.q, clipped_motion.q, rtol=1e-13, atol=0)
     assert motion.stop_efforts is None
     assert np.abs(balance(rise, motion)).max() < 1e-12
 
@@ -472,16 +474,16 @@ def test_efforts_are_cut_at_their_limits_and_it_is_said_where(rise: Robot) -> No
 @pytest.mark.parametrize("way", [1.0, -1.0])
 def test_joints_are_braked_beyond_their_velocity_limit(rise: Robot, integrator: Any, way: float) -> None:
     """They go faster by what holds the push: a T."""
-    over = 50.0 * at_rest_s(integrator, 1e-3)
+    excess = 50.0 * at_rest_s(integrator, 1e-3)
     motion = rise.simulate(
         [0.0], [0.0], [MASS * G + way * MASS * 50.0], dt=1e-3, steps=200, integrator=integrator, velocity_limits=True
     )
-    assert np.abs(motion.v).max() <= 3.0 + over * 1.001
-    assert motion.v[-1, 0] == pytest.approx(way * (3.0 + over), rel=1e-6)
+    assert np.abs(motion.v).max() <= 3.0 + excess * 1.001
+    assert motion.v[-1, 0] == pytest.approx(way * (3.0 + excess), rel=1e-6)
     assert motion.stop_efforts is not None
     assert motion.stop_efforts[-1] == pytest.approx([-way * MASS * 50.0], rel=1e-6)
     assert motion.dissipated is not None
-    assert motion.dissipated[-1, 1] == pytest.approx(MASS * 50.0 * (3.0 + over) * 1e-3, rel=1e-3)
+    assert motion.dissipated[-1, 1] == pytest.approx(MASS * 50.0 * (3.0 + excess) * 1e-3, rel=1e-3)
 
 
 # Energy
@@ -493,10 +495,15 @@ def test_stops_and_brakes_only_take_energy(seed: int) -> None:
     robot = Robot.from_urdf(random_urdf(seed, movable=4)).without_passive
     rng = np.random.default_rng(seed)
     q, v = robot.random_configuration(seed=seed), 4.0 * rng.normal(size=robot.nv)
-    asked: dict[str, Any] = {"gravity": (0, 0, 0), "position_limits": True, "velocity_limits": True, "stop_time": 0.01}
+    options: dict[str, Any] = {
+        "gravity": (0, 0, 0),
+        "position_limits": True,
+        "velocity_limits": True,
+        "stop_time": 0.01,
+    }
     left_open = {}
     for dt, integrator in ((4e-4, "rk4"), (8e-4, "stick_slip"), (4e-4, "stick_slip")):
-        motion = robot.simulate(q, v, dt=dt, steps=round(0.28 / dt), integrator=integrator, **asked)  # type: ignore[arg-type]
+        motion = robot.simulate(q, v, dt=dt, steps=round(0.28 / dt), integrator=integrator, **options)  # type: ignore[arg-type]
         assert motion.stored is not None
         assert motion.dissipated is not None
         assert np.all(motion.dissipated >= 0.0)
@@ -545,9 +552,9 @@ def test_everything_at_once_is_accounted_for() -> None:
 
 
 def test_a_rigid_foot_stays_where_it_is_and_is_pulled(rise: Robot) -> None:
-    held = Contact("b", rigid=True)
+    rigid_contact = Contact("b", rigid=True)
     for integrator in ("rk4", "stick_slip"):
-        motion = rise.simulate([1e-3], [0.0], [50.0], dt=1e-3, steps=150, integrator=integrator, contacts=held)  # type: ignore[arg-type]
+        motion = rise.simulate([1e-3], [0.0], [50.0], dt=1e-3, steps=150, integrator=integrator, contacts=rigid_contact)  # type: ignore[arg-type]
         assert abs(motion.q[-1, 0]) < 1e-9  # it began a millimetre off its plane
         assert motion.contact_forces is not None
         assert motion.contact_forces[-1, 0] == pytest.approx([0, 0, MASS * G - 50.0], rel=1e-5, abs=1e-9)
@@ -557,10 +564,10 @@ def test_a_rigid_foot_stays_where_it_is_and_is_pulled(rise: Robot) -> None:
 
 def test_a_simulation_holds_with_the_forces_of_the_query(brick: Robot) -> None:
     """Spinning, off its plane and sliding: with T five steps."""
-    held = [Contact("body", (0.1, 0.2, 0.3), radius=0.05, normal=(0.1, 0.2, 1.0), rigid=True)]
+    rigid_contacts = [Contact("body", (0.1, 0.2, 0.3), radius=0.05, normal=(0.1, 0.2, 1.0), rigid=True)]
     q, v = brick.random_configuration(seed=2), 3.0 * np.random.default_rng(2).normal(size=6)
-    motion = brick.simulate(q, v, np.ones(6), dt=1e-3, steps=1, contacts=held)
-    query = brick.contact_dynamics(q, v, np.ones(6), held, settle=5e-3)
+    motion = brick.simulate(q, v, np.ones(6), dt=1e-3, steps=1, contacts=rigid_contacts)
+    query = brick.contact_dynamics(q, v, np.ones(6), rigid_contacts, settle=5e-3)
     assert motion.contact_forces is not None
     assert motion.contact_forces[0] == pytest.approx(query.forces, rel=1e-12)
 
@@ -585,17 +592,17 @@ def test_rigid_and_soft_contacts_keep_the_callers_order(brick: Robot) -> None:
     mixed = [Contact("body", point, rigid=k != 1) for k, point in enumerate(CORNERS)]
     motion = brick.simulate(standing(0.05), np.zeros(6), dt=1e-3, steps=2, contacts=mixed)
     assert motion.contact_forces is not None
-    carried = motion.contact_forces[-1, :, 2]
-    assert carried == pytest.approx([MASS * G / 2, 0.0, 0.0, MASS * G / 2], abs=1e-6)  # that one is not yet in it
+    normal_forces = motion.contact_forces[-1, :, 2]
+    assert normal_forces == pytest.approx([MASS * G / 2, 0.0, 0.0, MASS * G / 2], abs=1e-6)  # that one is not yet in it
 
 
 def test_held_points_that_depend_on_each_other_share_the_least_forces(brick: Robot) -> None:
     """Four corners of a body at rest: twelve directions, six of them independent."""
     corners = [Contact("body", point) for point in CORNERS]
-    found = brick.contact_dynamics(standing(0.05), np.zeros(6), np.zeros(6), corners)
-    assert found.rank == 6
-    assert found.violation < 1e-12
-    assert found.forces == pytest.approx(np.tile([0, 0, MASS * G / 4], (4, 1)), abs=1e-12)
+    dynamics = brick.contact_dynamics(standing(0.05), np.zeros(6), np.zeros(6), corners)
+    assert dynamics.rank == 6
+    assert dynamics.violation < 1e-12
+    assert dynamics.forces == pytest.approx(np.tile([0, 0, MASS * G / 4], (4, 1)), abs=1e-12)
     pressed = Wrench("body", force=(0.0, 0.0, -3.0))
     moon = brick.contact_dynamics(
         standing(0.05), np.zeros(6), np.zeros(6), corners, settle=1, gravity=(0.0, 0.0, -1.6), wrenches=pressed
@@ -612,9 +619,9 @@ def test_held_points_off_their_planes_are_brought_back(brick: Robot) -> None:
     q, T = brick.random_configuration(seed=3), 0.05
     points = Points(brick, listed(contact))
     gap, J = points.at(q)
-    found = brick.contact_dynamics(q, v, np.zeros(6), contact, settle=T)
+    dynamics = brick.contact_dynamics(q, v, np.zeros(6), contact, settle=T)
     expected = -points.bias(q, v) - (2 / T) * (J @ v) - gap[:, None] / T**2 * points.normal
-    assert J @ found.a == pytest.approx(expected, rel=1e-9)
+    assert J @ dynamics.a == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("wild", [np.nan, np.inf])
@@ -622,20 +629,20 @@ def test_one_state_that_is_not_finite_leaves_the_others_as_they_are(brick: Robot
     """To the last bit: in what is given, and in what overflows on the way."""
     rng = np.random.default_rng(0)
     M = np.array([A @ A.T for A in rng.normal(size=(4, 6, 6))])
-    free, wanted, J = rng.normal(size=(4, 6)), rng.normal(size=(4, 5)), rng.normal(size=(4, 5, 6))
-    alone = [hold(M[k], free[k], J[k], wanted[k]) for k in range(4)]
+    free, target, J = rng.normal(size=(4, 6)), rng.normal(size=(4, 5)), rng.normal(size=(4, 5, 6))
+    singles = [hold(M[k], free[k], J[k], target[k]) for k in range(4)]
     for place in range(5):
-        given = [M.copy(), free.copy(), J.copy(), wanted.copy()]
-        if place < len(given):
-            given[place][2].flat[1] = wild
+        arguments = [M.copy(), free.copy(), J.copy(), target.copy()]
+        if place < len(arguments):
+            arguments[place][2].flat[1] = wild
         else:
-            given[2][2] = 1e200  # finite, and J M^-1 J^T is not
+            arguments[2][2] = 1e200  # finite, and J M^-1 J^T is not
         with np.errstate(over="ignore", invalid="ignore"):
-            found = hold(*given)
-        for name in Held._fields:
-            assert np.isnan(getattr(found, name)[2]).all()
+            batch = hold(*arguments)
+        for name in ConstrainedMotion._fields:
+            assert np.isnan(getattr(batch, name)[2]).all()
             for k in (0, 1, 3):
-                assert np.array_equal(getattr(found, name)[k], getattr(alone[k], name)), name
+                assert np.array_equal(getattr(batch, name)[k], getattr(singles[k], name)), name
     q, v = np.array([standing(0.05)] * 3), rng.normal(size=(3, 6))
     v[1, 3] = np.nan
     with np.errstate(invalid="ignore"):
@@ -663,19 +670,23 @@ def test_a_state_is_the_same_alone_and_in_a_batch(brick: Robot, integrator: Any)
     contacts = [Contact("body", point) for point in CORNERS[:3]] + [
         Contact("body", CORNERS[3], rigid=integrator == "rk4")
     ]
-    asked: dict[str, Any] = {"dt": 1e-3, "steps": 40, "every": 20, "integrator": integrator, "contacts": contacts}
-    together = brick.simulate(q, v, **asked)
+    options: dict[str, Any] = {"dt": 1e-3, "steps": 40, "every": 20, "integrator": integrator, "contacts": contacts}
+    batch = brick.simulate(q, v, **options)
     for k in range(3):
-        alone = brick.simulate(q[k], v[k], **asked)
+        single = brick.simulate(q[k], v[k], **options)
         for name in ("q", "v", "contact_forces", "work", "stored", "dissipated"):
-            assert np.array_equal(getattr(together, name)[k], getattr(alone, name)), name
+            assert np.array_equal(getattr(batch, name)[k], getattr(single, name)), name
 
 
 def test_a_motion_goes_on_from_a_record_as_if_it_had_not_ended(brick: Robot) -> None:
-    asked: dict[str, Any] = {"dt": 1e-3, "integrator": "stick_slip", "contacts": [Contact("body", p) for p in CORNERS]}
-    whole = brick.simulate(standing(0.06), np.zeros(6), steps=100, **asked)
-    first = brick.simulate(standing(0.06), np.zeros(6), steps=60, **asked)
-    second = brick.simulate(first.q[-1], first.v[-1], steps=40, first_step=60, **asked)
+    options: dict[str, Any] = {
+        "dt": 1e-3,
+        "integrator": "stick_slip",
+        "contacts": [Contact("body", p) for p in CORNERS],
+    }
+    whole = brick.simulate(standing(0.06), np.zeros(6), steps=100, **options)
+    first = brick.simulate(standing(0.06), np.zeros(6), steps=60, **options)
+    second = brick.simulate(first.q[-1], first.v[-1], steps=40, first_step=60, **options)
     assert np.array_equal(second.q, whole.q[60:])
     assert whole.contact_forces is not None
     assert second.contact_forces is not None
@@ -684,32 +695,32 @@ def test_a_motion_goes_on_from_a_record_as_if_it_had_not_ended(brick: Robot) -> 
 
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_friction_where_nobody_says_one(brick: Robot, integrator: Any) -> None:
-    asked: dict[str, Any] = {"dt": 1e-3, "steps": 30, "integrator": integrator}
+    options: dict[str, Any] = {"dt": 1e-3, "steps": 30, "integrator": integrator}
     slides = np.array([2.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    found = [
-        brick.simulate(standing(0.05), slides, contacts=[Contact("body", p, friction=mu) for p in CORNERS], **asked)
+    motions = [
+        brick.simulate(standing(0.05), slides, contacts=[Contact("body", p, friction=mu) for p in CORNERS], **options)
         for mu in (None, DEFAULT_FRICTION, 0.7)
     ]
-    assert found[0].q.tobytes() == found[1].q.tobytes()
-    assert np.abs(found[0].q - found[2].q).max() > 1e-5
+    assert motions[0].q.tobytes() == motions[1].q.tobytes()
+    assert np.abs(motions[0].q - motions[2].q).max() > 1e-5
 
 
 def test_friction_that_is_said_stays() -> None:
-    said = listed([Contact("body"), Contact("body", friction=0.0), Contact("body", friction=2.0)])
-    assert [each.friction for each in said] == [DEFAULT_FRICTION, 0.0, 2.0]
+    contacts = listed([Contact("body"), Contact("body", friction=0.0), Contact("body", friction=2.0)])
+    assert [contact.friction for contact in contacts] == [DEFAULT_FRICTION, 0.0, 2.0]
 
 
 @pytest.mark.parametrize("length", [1e-8, 1.0, 3.0, 1e200])
 def test_normals_have_length_1_and_stay_as_they_are(length: float) -> None:
     """One by one and several; twice is once, to the last bit; a motion in parts is listed in each of them."""
-    several = length * np.random.default_rng(0).uniform(-1.0, 1.0, (50, 3))
-    (together,) = listed(Contact("body", normal=several), batches=True)
-    assert np.allclose(np.linalg.norm(together.normal, axis=-1), 1.0, rtol=1e-15)
-    assert np.allclose(np.cross(together.normal, several / length), 0.0, atol=1e-15)
-    for one, other in zip(several, np.asarray(together.normal), strict=True):
-        (alone,) = listed(Contact("body", normal=one))
-        (again,) = listed(alone)
-        assert np.asarray(alone.normal).tobytes() == np.asarray(again.normal).tobytes() == other.tobytes()
+    vectors = length * np.random.default_rng(0).uniform(-1.0, 1.0, (50, 3))
+    (batch,) = listed(Contact("body", normal=vectors), batches=True)
+    assert np.allclose(np.linalg.norm(batch.normal, axis=-1), 1.0, rtol=1e-15)
+    assert np.allclose(np.cross(batch.normal, vectors / length), 0.0, atol=1e-15)
+    for vector, normal in zip(vectors, np.asarray(batch.normal), strict=True):
+        (single,) = listed(Contact("body", normal=vector))
+        (normalised_twice,) = listed(single)
+        assert np.asarray(single.normal).tobytes() == np.asarray(normalised_twice.normal).tobytes() == normal.tobytes()
 
 
 REFUSED: list[tuple[str, dict[str, Any], type[Exception]]] = [
@@ -736,11 +747,13 @@ REFUSED: list[tuple[str, dict[str, Any], type[Exception]]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "given", "kind"), REFUSED, ids=[f"{k}: {row[0]}" for k, row in enumerate(REFUSED)])
-def test_what_is_wrong_is_named(brick: Robot, path: str, given: dict[str, Any], kind: type[Exception]) -> None:
-    with pytest.raises(kind) as caught:
-        brick.simulate(standing(0.1), np.zeros(6), dt=1e-3, steps=2, **given)
-    assert caught.value.path == path  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("path", "arguments", "kind"), REFUSED, ids=[f"{k}: {row[0]}" for k, row in enumerate(REFUSED)]
+)
+def test_what_is_wrong_is_named(brick: Robot, path: str, arguments: dict[str, Any], kind: type[Exception]) -> None:
+    with pytest.raises(kind) as refusal:
+        brick.simulate(standing(0.1), np.zeros(6), dt=1e-3, steps=2, **arguments)
+    assert refusal.value.path == path  # type: ignore[attr-defined]
 
 
 def test_a_link_that_does_not_move_cannot_meet_a_plane(rise: Robot) -> None:

@@ -20,9 +20,9 @@ FLOATING = configuration(["root", "slide"], ["floating", "prismatic"])
 FINE = np.ones(2)
 
 
-def told(finite: Any, v: Any, a: Any, *, at: Configuration = TWO, dt: float = 0.5) -> str:
-    before = (np.zeros(at.nq), np.asarray(v, dtype=float), np.asarray(a, dtype=float))
-    return str(no_longer_finite(at, 7, 3.5, dt, before, np.array(finite)))
+def told(finite: Any, v: Any, a: Any, *, configuration: Configuration = TWO, dt: float = 0.5) -> str:
+    last_finite = (np.zeros(configuration.nq), np.asarray(v, dtype=float), np.asarray(a, dtype=float))
+    return str(no_longer_finite(configuration, 7, 3.5, dt, last_finite, np.array(finite)))
 
 
 def test_a_motion_that_diverged_is_told_with_step_and_time() -> None:
@@ -33,16 +33,7 @@ def test_a_motion_that_diverged_is_told_with_step_and_time() -> None:
 
 class TestWhichJoint:
     def test_the_whole_sentence(self) -> None:
-        assert (
-            unnamed(
-                told([False, True], [0, 0], [0, 0]),
-                "step 7",
-                "t = 3.5 s",
-                "'hinge'",
-                "dt = 0.5 s",
-            )
-            == []
-        )
+        assert unnamed(told([False, True], [0, 0], [0, 0]), "step 7", "t = 3.5 s", "'hinge'", "dt = 0.5 s") == []
 
     @pytest.mark.parametrize(
         ("finite", "v", "a", "joint"),
@@ -62,7 +53,7 @@ class TestWhichJoint:
 
     def test_a_joint_of_several_entries_is_one_joint(self) -> None:
         wild = [False] * 6 + [True]
-        assert "of joint 'root' is" in told(wild, np.ones(7), np.zeros(7), at=FLOATING)
+        assert "of joint 'root' is" in told(wild, np.ones(7), np.zeros(7), configuration=FLOATING)
 
     def test_of_a_batch_the_first_member_that_is_not_finite(self) -> None:
         """By its own speeds; velocities that all members share are those of each."""
@@ -78,11 +69,11 @@ class TestWhichJoint:
 class Watched:
     """A watch, and what it asks for: the step and the state it began with."""
 
-    def __init__(self, last: int, *, size: int = 4, each: bool = False, first_step: int = 0) -> None:
+    def __init__(self, last: int, *, size: int = 4, every_step: bool = False, first_step: int = 0) -> None:
         self.asked: list[tuple[int, list[float], list[float]]] = []
         self.shares: list[float] = []
         start = np.zeros((size // 2, 2) if size > 2 else 2)
-        tau = (lambda t, q, v: np.zeros(2)) if each else None
+        tau = (lambda t, q, v: np.zeros(2)) if every_step else None
         task = checked(TWO, start, start, tau, dt=0.5, steps=last, first_step=first_step)
         self.check = FiniteCheck(task, self.state(0), self.state(0), self.motion, self.shares.append)
 
@@ -108,29 +99,29 @@ class Watched:
 
 class TestWhen:
     def test_a_small_state_is_looked_at_now_and_then_and_at_the_end(self) -> None:
-        watched = Watched(100)
-        assert watched.run(100) is None
-        assert watched.shares == [0.32, 0.64, 0.96, 1.0]
-        assert watched.asked == []
+        watcher = Watched(100)
+        assert watcher.run(100) is None
+        assert watcher.shares == [0.32, 0.64, 0.96, 1.0]
+        assert watcher.asked == []
 
-    @pytest.mark.parametrize(("size", "each"), [(4, True), (4098, False)])
-    def test_a_large_one_and_one_that_a_function_sees_at_every_step(self, size: int, each: bool) -> None:
-        watched = Watched(5, size=size, each=each)
-        assert watched.run(5) is None
-        assert watched.shares == [0.2, 0.4, 0.6, 0.8, 1.0]
-        assert Watched(5, size=size, each=each).run(5, wild=2) == 2
+    @pytest.mark.parametrize(("size", "every_step"), [(4, True), (4098, False)])
+    def test_a_large_one_and_one_that_a_function_sees_at_every_step(self, size: int, every_step: bool) -> None:
+        watcher = Watched(5, size=size, every_step=every_step)
+        assert watcher.run(5) is None
+        assert watcher.shares == [0.2, 0.4, 0.6, 0.8, 1.0]
+        assert Watched(5, size=size, every_step=every_step).run(5, wild=2) == 2
 
     def test_states_before_the_last_look_are_not_kept(self) -> None:
         """However long the motion: what is kept is the state at the last look, and those since."""
-        watched = Watched(1000)
+        watcher = Watched(1000)
         for k in range(1, 1001):
-            watched.check.step(k, FINE, FINE)
-            assert len(watched.check._kept) == (k % 32 + 1 if k < 1000 else 1)
+            watcher.check.step(k, FINE, FINE)
+            assert len(watcher.check._states) == (k % 32 + 1 if k < 1000 else 1)
 
     def test_up_to_4096_numbers_are_small(self) -> None:
-        watched = Watched(5, size=4096)
-        watched.run(5)
-        assert watched.shares == [1.0]
+        watcher = Watched(5, size=4096)
+        watcher.run(5)
+        assert watcher.shares == [1.0]
 
     def test_nobody_needs_to_be_told(self) -> None:
         task = checked(TWO, FINE, FINE, None, dt=0.5, steps=1)
@@ -146,13 +137,13 @@ class TestWhichStep:
         ("wild", "noticed"), [(1, 32), (2, 32), (31, 32), (32, 32), (33, 64), (40, 64), (97, 100), (100, 100)]
     )
     def test_the_first_one_is_found_among_those_since_the_last_look(self, wild: int, noticed: int, of_q: bool) -> None:
-        watched = Watched(100, first_step=500)
-        assert watched.run(100, wild=wild, of_q=of_q) == noticed
+        watcher = Watched(100, first_step=500)
+        assert watcher.run(100, wild=wild, of_q=of_q) == noticed
         number = 500 + wild
         # 1 + 0.5 * 4 is more than 2: the hinge is the fastest.
-        assert unnamed(watched.error, f"step {number}", f"t = {0.5 * number:g} s", "'hinge'", "dt = 0.5 s") == []
-        begun = watched.state(wild - 1).tolist()
-        assert watched.asked == [(wild - 1, begun, begun)], "the motion as that step began"
+        assert unnamed(watcher.error, f"step {number}", f"t = {0.5 * number:g} s", "'hinge'", "dt = 0.5 s") == []
+        state_before = watcher.state(wild - 1).tolist()
+        assert watcher.asked == [(wild - 1, state_before, state_before)], "the motion as that step began"
 
 
 @pytest.mark.parametrize("size", [3, 40])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Payload, Robot, Wrench
-from dyn_service.control.dry_run import ClosedLoop
+from dyn_service.control.dry_runs import ClosedLoop
 from dyn_service.errors import (
     DynError,
     FailedPreconditionError,
@@ -41,8 +41,8 @@ def unit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def parameters(unit: str = "", **changes: object) -> PlantParameters:
-    given = {"robot": "-", "initial_position": Q.tolist(), **changes}
-    return PlantParameters(**given, **({"engine": "fmu", "fmu": unit} if unit else {}))
+    values = {"robot": "-", "initial_position": Q.tolist(), **changes}
+    return PlantParameters(**values, **({"engine": "fmu", "fmu": unit} if unit else {}))
 
 
 def test_steps_have_the_bits_of_simulate(unit: str) -> None:
@@ -55,8 +55,8 @@ def test_steps_have_the_bits_of_simulate(unit: str) -> None:
     expected = ROBOT.simulate(Q, v, tau, dt=5e-4, steps=40, every=2)
     assert np.array_equal([q for q, _ in states], expected.q)
     assert np.array_equal([v for _, v in states], expected.v)
-    again = engine.step(*states[7], tau, 1e-3)  # from another state than the last one
-    assert all(np.array_equal(a, b) for a, b in zip(again, states[8], strict=True))
+    after_reset = engine.step(*states[7], tau, 1e-3)  # from another state than the last one
+    assert all(np.array_equal(a, b) for a, b in zip(after_reset, states[8], strict=True))
     assert engine.acceleration(Q, v, tau) == pytest.approx(ROBOT.forward_dynamics(Q, v, tau), rel=1e-12)
 
 
@@ -80,14 +80,14 @@ def test_a_controlled_plant_is_that_of_the_own_engine(unit: str) -> None:
 
 
 def test_a_foreign_unit_without_accelerations_and_dt(unit: str, tmp_path: Path) -> None:
-    with zipfile.ZipFile(unit) as own, zipfile.ZipFile(tmp_path / "foreign.fmu", "w") as foreign:
-        for name in own.namelist():
-            content = own.read(name)
+    with zipfile.ZipFile(unit) as unit_archive, zipfile.ZipFile(tmp_path / "foreign.fmu", "w") as foreign:
+        for name in unit_archive.namelist():
+            content = unit_archive.read(name)
             if name == "modelDescription.xml":
                 root = ET.fromstring(content)
-                listed = next(root.iter("ModelVariables"))
-                for each in [x for x in listed if re.match(r"acceleration\.|dt$", x.attrib["name"])]:
-                    listed.remove(each)
+                variables = next(root.iter("ModelVariables"))
+                for variable in [x for x in variables if re.match(r"acceleration\.|dt$", x.attrib["name"])]:
+                    variables.remove(variable)
                 structure = next(root.iter("ModelStructure"))
                 structure.clear()
                 content = ET.tostring(root)
@@ -128,9 +128,9 @@ def test_state_and_brakes(unit: str) -> None:
     ],
 )
 def test_errors(unit: str, changes: dict[str, object], error: type[DynError], words: str) -> None:
-    given = {"robot": "-", "engine": "fmu", "fmu": unit, **changes}
+    values = {"robot": "-", "engine": "fmu", "fmu": unit, **changes}
     with pytest.raises(error, match=words):
-        make_engine(ROBOT, PlantParameters(**given), Q)
+        make_engine(ROBOT, PlantParameters(**values), Q)
 
 
 def test_a_unit_of_another_robot_and_one_that_fails(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,14 +25,14 @@ def end(method: str, steps: int) -> float:
 def test_order_of_convergence(method: str, order: int) -> None:
     exact = end("rk4", 4096)
     errors = np.abs([end(method, steps) - exact for steps in (32, 64, 128)])
-    found = np.log2(errors[:-1] / errors[1:])
-    np.testing.assert_allclose(found, order, atol=0.15)  # higher terms of the error are still a few percent
+    measured_order = np.log2(errors[:-1] / errors[1:])
+    np.testing.assert_allclose(measured_order, order, atol=0.15)  # higher terms of the error are still a few percent
 
 
 def test_semi_implicit_euler_keeps_the_energy_of_an_oscillator_bounded() -> None:
     q, v = np.array([1.0]), np.array([0.0])
     for _ in range(200):
-        q, v = advance(STEPS["semi_implicit_euler"], lambda at, _: -at, q, v, 5.0, 50)
+        q, v = advance(STEPS["semi_implicit_euler"], lambda x, _: -x, q, v, 5.0, 50)
     # the step keeps q^2 + v^2 - dt q v exactly, so the energy stays within dt/2 of it: 5 %
     assert float(q[0] ** 2 + v[0] ** 2) == pytest.approx(1.0, abs=0.06)
 
@@ -40,17 +40,17 @@ def test_semi_implicit_euler_keeps_the_energy_of_an_oscillator_bounded() -> None
 @pytest.mark.parametrize("method", sorted(STEPS))
 def test_a_batch_is_its_members(method: str) -> None:
     q, v = np.linspace(-1.0, 1.0, 5)[:, None], np.linspace(0.0, 2.0, 5)[:, None]
-    together = advance(integrator(method), pendulum, q, v, 0.5, 10)
+    batch = advance(integrator(method), pendulum, q, v, 0.5, 10)
     for k in range(5):
-        alone = advance(integrator(method), pendulum, q[k], v[k], 0.5, 10)
-        assert np.array_equal(together[0][k], alone[0])
-        assert np.array_equal(together[1][k], alone[1])
+        single = advance(integrator(method), pendulum, q[k], v[k], 0.5, 10)
+        assert np.array_equal(batch[0][k], single[0])
+        assert np.array_equal(batch[1][k], single[1])
 
 
 def test_unknown_integrator() -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as refusal:
         integrator("euler")
-    assert unnamed(caught.value, "'euler'", "explicit_euler, rk4, semi_implicit_euler") == []
+    assert unnamed(refusal.value, "'euler'", "explicit_euler, rk4, semi_implicit_euler") == []
 
 
 def test_a_misspelt_integrator_is_told_the_nearest() -> None:

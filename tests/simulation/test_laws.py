@@ -48,13 +48,13 @@ def same(robot: Robot, law: Any, q: Any, v: Any, steps: int = 40, **options: Any
     seen = robot.overlaid(plant["overlay"]) if "overlay" in plant else robot
     seen = seen.with_payload(plant["payload"]) if "payload" in plant else seen
     seen = seen if options.get("passive", True) else seen.without_passive
-    found: list[Any] = []
-    for each in (law, law.function(seen, DT)):
+    results: list[Any] = []
+    for law_form in (law, law.function(seen, DT)):
         try:
-            found.append(robot.simulate(q, v, each, **options, **plant))
+            results.append(robot.simulate(q, v, law_form, **options, **plant))
         except FailedPreconditionError as fault:
-            found.append(str(fault))
-    motion, expected = found
+            results.append(str(fault))
+    motion, expected = results
     if isinstance(motion, str):
         assert motion == expected
         return motion
@@ -122,17 +122,17 @@ def test_records_blocks_and_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     q, v = state_of(robot, (9,))
     law = laws_of(robot, (9,))[1]
     whole = same(robot, law, q, v)
-    for every, most in ((1, 7), (3, 2), (3, 8192), (7, 5), (40, 8192), (40, 11)):
-        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MAX_STEPS", most)
+    for stride, max_steps in ((1, 7), (3, 2), (3, 8192), (7, 5), (40, 8192), (40, 11)):
+        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MAX_STEPS", max_steps)
         monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MIN_STEPS", 1)
-        motion = same(robot, law, q, v, every=every)
-        assert motion.q.tobytes() == whole.q[:, ::every].tobytes()
+        motion = same(robot, law, q, v, every=stride)
+        assert motion.q.tobytes() == whole.q[:, ::stride].tobytes()
     for first in (1, 17):
         arrays = {name: value for name, value in vars(law).items() if name in law.numbers}
         rest = {name: x[..., first:, :] for name, x in arrays.items() if np.ndim(x) > 1 and x.shape[-2] == 40}
-        later = PDLaw(**{**arrays, **rest}, compensation=law.compensation)
+        rest_of_law = PDLaw(**{**arrays, **rest}, compensation=law.compensation)
         motion = robot.simulate(
-            whole.q[:, first], whole.v[:, first], later, dt=DT, steps=40 - first, integrator="semi_implicit_euler"
+            whole.q[:, first], whole.v[:, first], rest_of_law, dt=DT, steps=40 - first, integrator="semi_implicit_euler"
         )
         assert motion.q.tobytes() == whole.q[:, first:].tobytes()
 
@@ -141,18 +141,18 @@ def test_members_are_as_alone() -> None:
     robot = robot_of("panda")
     q, v = state_of(robot, (11,))
     law = laws_of(robot, (11,))[1]
-    together = same(robot, law, q, v)
+    batch = same(robot, law, q, v)
     for k in (0, 7, 10):
         numbers = {name: np.asarray(x)[k] if np.ndim(x) == 3 else x for name, x in law.numbers.items()}
-        alone = same(robot, PDLaw(**numbers, compensation="reference"), q[k], v[k])
-        assert alone.q.tobytes() == together.q[k].tobytes()
+        single = same(robot, PDLaw(**numbers, compensation="reference"), q[k], v[k])
+        assert single.q.tobytes() == batch.q[k].tobytes()
 
 
 def test_overlays_locks_gravity_payload_and_passive_forces() -> None:
     """The law knows the simulated robot, with all changes."""
     robot = robot_of("panda")
     q, v = state_of(robot)
-    q, still = np.broadcast_to(q, (2, 8)), np.zeros(8)
+    q, at_rest = np.broadcast_to(q, (2, 8)), np.zeros(8)
     masses = np.array([0.5, 1.0])
     overlay = Overlay(
         Payload("panda_hand", masses),
@@ -161,7 +161,7 @@ def test_overlays_locks_gravity_payload_and_passive_forces() -> None:
         locked=["panda_joint2"],
     )
     for law in laws_of(robot, (2,)):
-        heavy = same(robot, law, q, still, overlay=overlay)
+        heavy = same(robot, law, q, at_rest, overlay=overlay)
         assert not heavy.v[..., 1].any()
         assert (heavy.q[0, -1] != heavy.q[1, -1]).any()
     law = laws_of(robot, ())[2]
@@ -182,10 +182,10 @@ def test_gravity_of_each_member() -> None:
     assert motion.q.shape == (5, 41, 8)
     assert np.abs(motion.q - q).max() < 1e-12
     for k in range(5):
-        alone = robot.simulate(
+        single = robot.simulate(
             q, np.zeros(8), law, dt=DT, steps=40, gravity=gravity[k], integrator="semi_implicit_euler"
         )
-        assert alone.q.tobytes() == motion.q[k].tobytes()
+        assert single.q.tobytes() == motion.q[k].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_what_is_not_compiled(options: dict[str, Any]) -> None:
     q, v = state_of(robot)
     options = {"dt": DT, "steps": 12} | options
     as_function = law.function(robot, options["dt"])
-    motion, expected = (robot.simulate(q, v, each, **options) for each in (law, as_function))
+    motion, expected = (robot.simulate(q, v, law_form, **options) for law_form in (law, as_function))
     assert motion.q.tobytes() == expected.q.tobytes()
     assert motion.q[-1].tobytes() != robot.simulate(q, v, **options).q[-1].tobytes()
 
@@ -219,28 +219,28 @@ def test_formulas() -> None:
     n, rng = robot.nv, np.random.default_rng(3)
     q, v = state_of(robot, (4,))
     q_ref = robot.integrate(q, rng.normal(size=n), 1.0)
-    v_ref, a_ref, added, kp, kd = rng.normal(size=(5, n))
+    v_ref, a_ref, feedforward, kp, kd = rng.normal(size=(5, n))
     error, rate = robot.configuration.error(q, q_ref), v_ref - v
-    shared: dict[str, Any] = {"q_ref": q_ref[:, None], "v_ref": v_ref, "feedforward": added}
+    common: dict[str, Any] = {"q_ref": q_ref[:, None], "v_ref": v_ref, "feedforward": feedforward}
     gain = rng.normal(size=(n, 2 * n))
     weight = robot.inverse_dynamics(q, np.zeros(n), np.zeros(n))
-    along = robot.inverse_dynamics(q, v_ref, a_ref)
-    pd = kp * error + kd * rate + added
-    feedback = np.concatenate([error, rate], axis=-1) @ gain.T + added
-    shaped = robot.inverse_dynamics(q, v, a_ref + kp * error + kd * rate) + added
+    reference_efforts = robot.inverse_dynamics(q, v_ref, a_ref)
+    pd = kp * error + kd * rate + feedforward
+    feedback = np.concatenate([error, rate], axis=-1) @ gain.T + feedforward
+    shaped = robot.inverse_dynamics(q, v, a_ref + kp * error + kd * rate) + feedforward
     gains = {"kp": kp, "kd": kd}
     expected = [
-        (PDLaw(**shared, **gains), pd),
-        (PDLaw(**shared, **gains, compensation="gravity"), pd + weight),
-        (PDLaw(**shared, **gains, a_ref=a_ref, compensation="reference"), pd + along),
-        (ComputedTorqueLaw(**shared, **gains, a_ref=a_ref), shaped),
-        (StateFeedbackLaw(**shared, gain=gain), feedback),
-        (StateFeedbackLaw(**shared, gain=gain, limit=0.7), np.clip(feedback, -0.7, 0.7)),
-        (ComputedTorqueLaw(**shared, **gains, a_ref=a_ref, limit=0.7), np.clip(shaped, -0.7, 0.7)),
+        (PDLaw(**common, **gains), pd),
+        (PDLaw(**common, **gains, compensation="gravity"), pd + weight),
+        (PDLaw(**common, **gains, a_ref=a_ref, compensation="reference"), pd + reference_efforts),
+        (ComputedTorqueLaw(**common, **gains, a_ref=a_ref), shaped),
+        (StateFeedbackLaw(**common, gain=gain), feedback),
+        (StateFeedbackLaw(**common, gain=gain, limit=0.7), np.clip(feedback, -0.7, 0.7)),
+        (ComputedTorqueLaw(**common, **gains, a_ref=a_ref, limit=0.7), np.clip(shaped, -0.7, 0.7)),
     ]
     for law, tau in expected:
-        found = law.function(robot, DT)(0.0, q, v)
-        np.testing.assert_allclose(found, tau, rtol=1e-12, atol=1e-12 * np.abs(tau).max())
+        efforts = law.function(robot, DT)(0.0, q, v)
+        np.testing.assert_allclose(efforts, tau, rtol=1e-12, atol=1e-12 * np.abs(tau).max())
 
 
 def test_continuous_joints_take_the_shorter_way() -> None:
@@ -259,9 +259,9 @@ def test_samples_are_those_of_their_step() -> None:
     robot = robot_of("panda")
     feedforward = np.arange(4.0)[:, None] * np.ones(8)
     q = robot.neutral()
-    at = PDLaw(kp=0.0, kd=0.0, q_ref=q, feedforward=feedforward).function(robot, 0.1, 2.0)
+    efforts_at = PDLaw(kp=0.0, kd=0.0, q_ref=q, feedforward=feedforward).function(robot, 0.1, 2.0)
     for t, k in ((2.0, 0), (2.1, 1), (2.1 - 1e-9, 1), (2.19, 1), (2.3, 3), (9.0, 3), (1.0, 0)):
-        assert (at(t, q, q) == k).all(), t
+        assert (efforts_at(t, q, q) == k).all(), t
 
 
 def test_another_model() -> None:
@@ -394,9 +394,9 @@ def test_every_term_is_evaluated_in_compiled_code(monkeypatch: pytest.MonkeyPatc
 
         def dropped(self: Any, first: int, steps: int, k: int = k, name: str = name) -> Any:
             terms = original(self, first, steps)
-            given = terms[k].inputs[name]
-            nothing = np.zeros((1, robot.nv)) if isinstance(given, str) or name != "q_ref" else given + 0.1
-            terms[k] = terms[k]._replace(inputs={**terms[k].inputs, name: nothing})
+            term_input = terms[k].inputs[name]
+            altered = np.zeros((1, robot.nv)) if isinstance(term_input, str) or name != "q_ref" else term_input + 0.1
+            terms[k] = terms[k]._replace(inputs={**terms[k].inputs, name: altered})
             return terms
 
         with monkeypatch.context() as patch:
@@ -413,7 +413,7 @@ def _bound(robot: Robot, law: Any) -> tuple[Any]:
 def test_an_effort_that_is_no_number_is_not_clipped() -> None:
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
     for tau, expected in ((np.nan, np.nan), (9.0, 2.0), (-9.0, -2.0), (1.0, 1.0)):
-        one = {"tau": [tau], "added": [0.0], "limit": [2.0], "free": [1.0]}
+        inputs = {"tau": [tau], "added": [0.0], "limit": [2.0], "free": [1.0]}
         with np.errstate(invalid="ignore"):
-            found = evaluated(robot, "limited", {name: np.array(x) for name, x in one.items()})
-        np.testing.assert_array_equal(found, [expected])
+            clipped = evaluated(robot, "limited", {name: np.array(x) for name, x in inputs.items()})
+        np.testing.assert_array_equal(clipped, [expected])

@@ -81,12 +81,12 @@ def test_each_step_solves_its_equation_to_rounding(name: str, dt: float, steps: 
 def test_the_step_is_symmetric(pendulum: Robot, method: Method) -> None:
     """Back with the velocities turned about, the way is the same to rounding: what a step that ends early is not."""
     start = np.array([0.6, 0.9]), np.array([0.5, -1.0])
-    there = pendulum.simulate(*start, dt=0.01, steps=300, integrator="implicit_midpoint", method=method)
+    forth = pendulum.simulate(*start, dt=0.01, steps=300, integrator="implicit_midpoint", method=method)
     back = pendulum.simulate(
-        there.q[-1], -there.v[-1], dt=0.01, steps=300, integrator="implicit_midpoint", method=method
+        forth.q[-1], -forth.v[-1], dt=0.01, steps=300, integrator="implicit_midpoint", method=method
     )
     # Some 1e-16 a step, magnified along the way by less than 100.
-    np.testing.assert_allclose(back.q[::-1], there.q, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(back.q[::-1], forth.q, rtol=0, atol=1e-11)
 
 
 def test_area_is_kept_to_rounding() -> None:
@@ -109,8 +109,8 @@ def test_a_step_ends_as_soon_as_its_contraction_tells(panda: Robot) -> None:
     def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nonlocal count
         count += 1
-        found = panda.hamiltonian_flow(q, p, np.zeros(9))
-        return found.v, found.p_dot
+        state_rates = panda.hamiltonian_flow(q, p, np.zeros(9))
+        return state_rates.v, state_rates.p_dot
 
     assert midpoint_step(flow, panda.configuration, q, p, 1e-3, float(np.abs(p).max())) is not None
     assert count <= 6
@@ -134,10 +134,10 @@ def test_a_flow_that_leaves_the_numbers_is_a_motion_that_does(wild: int, of_v: b
         return (endless, 0.0 * p) if of_v else (0.0 * q, endless)
 
     with np.errstate(invalid="ignore"):
-        found = midpoint_step(flow, two, np.zeros(2), np.zeros(2), 1e-3, 1.0)
-    assert found is not None
-    assert np.isinf(found[0 if of_v else 1][wild])
-    assert np.isfinite(found[0 if of_v else 1][1 - wild])
+        solution = midpoint_step(flow, two, np.zeros(2), np.zeros(2), 1e-3, 1.0)
+    assert solution is not None
+    assert np.isinf(solution[0 if of_v else 1][wild])
+    assert np.isfinite(solution[0 if of_v else 1][1 - wild])
     # Two oscillators of which one does not converge: all is finite, and there is no midpoint.
     stiff = np.zeros((4, 4))
     stiff[:2, 2:], stiff[2:, :2] = np.eye(2), -np.diag([4.0, 4.0 * 1.1**2] if wild else [4.0 * 1.1**2, 4.0])
@@ -147,11 +147,11 @@ def test_a_flow_that_leaves_the_numbers_is_a_motion_that_does(wild: int, of_v: b
 def test_slow_contraction_is_found_or_told() -> None:
     """dt w / 2 = 0.6 takes some seventy iterations; 0.95 would take seven hundred."""
     x = np.array([1.0])
-    found = midpoint_step(linear(oscillator(4 * 0.6**2)), SLIDE, x, x, 1.0, 1.0)
+    solution = midpoint_step(linear(oscillator(4 * 0.6**2)), SLIDE, x, x, 1.0, 1.0)
     half = 0.5 * oscillator(4 * 0.6**2)
     exact = np.linalg.solve(np.eye(2) - half, (np.eye(2) + half) @ [1.0, 1.0])
-    assert found is not None
-    np.testing.assert_allclose(np.concatenate(found), exact, rtol=0, atol=16 * ROUNDING)
+    assert solution is not None
+    np.testing.assert_allclose(np.concatenate(solution), exact, rtol=0, atol=16 * ROUNDING)
     assert midpoint_step(linear(oscillator(4 * 0.95**2)), SLIDE, x, x, 1.0, 1.0) is None
 
 
@@ -159,11 +159,11 @@ def test_positions_and_momenta_that_contract_in_turn() -> None:
     """A stiff spring and a light mass: every second change is no smaller, until both are."""
     A = oscillator(1e4, 1e-2)
     dt = 4e-4
-    found = midpoint_step(linear(A), SLIDE, np.array([1e-3]), np.array([0.0]), dt, 1e-2)
+    solution = midpoint_step(linear(A), SLIDE, np.array([1e-3]), np.array([0.0]), dt, 1e-2)
     half = dt / 2 * A
     exact = np.linalg.solve(np.eye(2) - half, (np.eye(2) + half) @ [1e-3, 0.0])
-    assert found is not None
-    np.testing.assert_allclose(np.concatenate(found), exact, rtol=0, atol=8 * ROUNDING)
+    assert solution is not None
+    np.testing.assert_allclose(np.concatenate(solution), exact, rtol=0, atol=8 * ROUNDING)
 
 
 def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,19 +176,19 @@ def test_a_flow_with_large_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.linalg.solve(M * (1.0 + 1e-9 * np.sin(1e18 * q.sum())), p), np.zeros(4)
 
     four = configuration(list("abcd"), ["revolute"] * 4)
-    asked = []
-    measured = implicit_midpoint._rounding
+    calls = []
+    original = implicit_midpoint._effect_of_rounding
 
     def counted(*arguments: Any) -> Any:
-        asked.append(measured(*arguments))
-        return asked[-1]
+        calls.append(original(*arguments))
+        return calls[-1]
 
-    monkeypatch.setattr(implicit_midpoint, "_rounding", counted)
+    monkeypatch.setattr(implicit_midpoint, "_effect_of_rounding", counted)
     p = M @ np.ones(4)
-    found = midpoint_step(flow, four, np.zeros(4), p, 1e-3, 1.0)
-    assert found is not None
-    assert asked, "the flow's own rounding ends this step"
-    np.testing.assert_allclose(found[0], 1e-3 * np.ones(4), rtol=1e-8)  # some of those roundings
+    solution = midpoint_step(flow, four, np.zeros(4), p, 1e-3, 1.0)
+    assert solution is not None
+    assert calls, "the flow's own rounding ends this step"
+    np.testing.assert_allclose(solution[0], 1e-3 * np.ones(4), rtol=1e-8)  # some of those roundings
 
 
 def test_one_contraction_may_be_luck() -> None:
@@ -198,9 +198,9 @@ def test_one_contraction_may_be_luck() -> None:
     def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.full(1, next(rates)), np.zeros(1)
 
-    found = midpoint_step(flow, SLIDE, np.zeros(1), np.zeros(1), 1.0, 1.0)
-    assert found is not None
-    assert found[0].tolist() == [2.0]
+    solution = midpoint_step(flow, SLIDE, np.zeros(1), np.zeros(1), 1.0, 1.0)
+    assert solution is not None
+    assert solution[0].tolist() == [2.0]
 
 
 def test_rounding_is_measured_entry_by_entry_beside_one() -> None:
@@ -209,10 +209,10 @@ def test_rounding_is_measured_entry_by_entry_beside_one() -> None:
     flow = linear(A)
     q, p = np.array([[0.0, -4.0], [0.5, 0.0]]), np.array([[0.0, 0.0], [2.0, -1.0]])
     q_size, p_size = np.array([1.0, 8.0]), np.array([0.5, 2.0])
-    found = implicit_midpoint._rounding(flow, q, p, flow(q, p), q_size, p_size)
+    effect = implicit_midpoint._effect_of_rounding(flow, q, p, flow(q, p), q_size, p_size)
     of_q = (8.0 * np.array([1.0, 1.0]) + 16.0 * np.array([4.0, 1.0])) / p_size
     of_p = (2.0 * np.array([0.0, 2.0]) + 4.0 * np.array([0.0, 1.0])) / q_size
-    np.testing.assert_allclose(found, ROUNDING * (of_q + of_p), rtol=1e-15)
+    np.testing.assert_allclose(effect, ROUNDING * (of_q + of_p), rtol=1e-15)
 
 
 def test_members_of_a_batch_end_by_themselves(panda: Robot) -> None:
@@ -220,36 +220,31 @@ def test_members_of_a_batch_end_by_themselves(panda: Robot) -> None:
     rng = np.random.default_rng(3)
     q, v = rng.normal(size=(2, 2, 3, 9)) * np.array([0.0, 0.1, 3.0])[:, None]
     options: dict[str, Any] = {"dt": 3e-3, "steps": 40, "integrator": "implicit_midpoint"}
-    together = panda.simulate(q, v, **options)
+    batch = panda.simulate(q, v, **options)
     for index in np.ndindex(2, 3):
-        alone = panda.simulate(q[index], v[index], **options)
+        single = panda.simulate(q[index], v[index], **options)
         for name in ("q", "v", "p"):
-            np.testing.assert_array_equal(getattr(together, name)[index], getattr(alone, name))
+            np.testing.assert_array_equal(getattr(batch, name)[index], getattr(single, name))
 
 
 def test_rest_is_rest(pendulum: Robot) -> None:
     """At rest below the pivot nothing moves; there every change is rounding from the first iteration on."""
     motion = pendulum.simulate([0.0, 0.0], [0.0, 0.0], dt=0.05, steps=50, integrator="implicit_midpoint")
     np.testing.assert_allclose(motion.q, 0.0, rtol=0, atol=1e-15)  # weight at rest is zero to rounding, 1e-15 N m
-    held = pendulum.simulate(
-        [0.7, -0.3],
-        [0.0, 0.0],
-        pendulum.gravity_forces([0.7, -0.3]),
-        dt=0.02,
-        steps=50,
-        integrator="implicit_midpoint",
+    motion = pendulum.simulate(
+        [0.7, -0.3], [0.0, 0.0], pendulum.gravity_forces([0.7, -0.3]), dt=0.02, steps=50, integrator="implicit_midpoint"
     )
-    np.testing.assert_allclose(held.q, np.broadcast_to([0.7, -0.3], held.q.shape), rtol=0, atol=1e-13)
+    np.testing.assert_allclose(motion.q, np.broadcast_to([0.7, -0.3], motion.q.shape), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("first_step", [0, 700])
 def test_what_is_not_found_names_the_step(first_step: int) -> None:
     """A pendulum of 1 m, dt w / 2 = 0.9, from rest: the iterates go round and round."""
     pendulum = Robot.from_urdf(URDF / "pendulum.urdf")
-    with pytest.raises(FailedPreconditionError) as caught:
+    with pytest.raises(FailedPreconditionError) as refusal:
         pendulum.simulate([0.6], [0.0], dt=0.5, steps=3, integrator="implicit_midpoint", first_step=first_step)
     for part in (f"step {first_step + 1} (t = {first_step * 0.5:g} s)", "dt = 0.5 s"):
-        assert part in str(caught.value)
+        assert part in str(refusal.value)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -258,9 +253,9 @@ def test_momenta_become_velocities_by_the_method_asked_for(panda: Robot, method:
     motion = panda.simulate(q, v, dt=1e-3, steps=200, integrator="implicit_midpoint", method=method)
     assert motion.p is not None
     np.testing.assert_array_equal(motion.v[0], v)
-    found = {m: panda.velocity_from_momentum(motion.q, motion.p, method=m) for m in METHODS}
-    np.testing.assert_array_equal(motion.v[1:], found[method][1:])
-    assert (found["articulated"] != found["mass_matrix"]).any(), "otherwise the two cannot be distinguished"
+    velocities = {m: panda.velocity_from_momentum(motion.q, motion.p, method=m) for m in METHODS}
+    np.testing.assert_array_equal(motion.v[1:], velocities[method][1:])
+    assert (velocities["articulated"] != velocities["mass_matrix"]).any(), "otherwise the two cannot be distinguished"
     other = panda.simulate(
         q, v, dt=1e-3, steps=200, integrator="implicit_midpoint", method=METHODS[method == "articulated"]
     )
@@ -279,12 +274,12 @@ def test_a_body_that_turns_slowly_keeps_its_momentum_in_the_world() -> None:
         return p / inertia, -body.turning(p / inertia, p)
 
     q, p = np.tile(body.neutral, (50, 1)), size * np.random.default_rng(0).normal(size=(50, 6))
-    begun = p.copy()  # at neutral, body and world have the same axes
+    momentum_at_start = p.copy()  # at neutral, body and world have the same axes
     for _ in range(200):
-        found = midpoint_step(flow, body, q, p, 1e-2, size)
-        assert found is not None
-        q, p = found
-    drift = body.momentum_on_parent(q, p) - begun
+        solution = midpoint_step(flow, body, q, p, 1e-2, size)
+        assert solution is not None
+        q, p = solution
+    drift = body.momentum_on_parent(q, p) - momentum_at_start
     # Measured 0.8: a rounding now and then of each of two hundred sums, to either side.
     assert np.sqrt(np.mean(drift**2)) < 2.0 * ROUNDING * size
 
@@ -306,11 +301,11 @@ def test_the_kernel_with_derivatives_makes_the_same_step() -> None:
     """Within rounding; A and B are in `tests/terms`."""
     robot = small()
     q, v, tau = np.random.default_rng(0).normal(size=(3, 5, robot.nv))
-    found = robot.step_derivatives(q, v, tau, 0.02, integrator="implicit_midpoint")
+    step = robot.step_derivatives(q, v, tau, 0.02, integrator="implicit_midpoint")
     for k in range(len(q)):
         motion = robot.simulate(q[k], v[k], tau[k], dt=0.02, steps=1, integrator="implicit_midpoint")
-        np.testing.assert_allclose(found.q[k], motion.q[-1], rtol=0, atol=1e-14)
-        np.testing.assert_allclose(found.v[k], motion.v[-1], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(step.q[k], motion.q[-1], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(step.v[k], motion.v[-1], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -327,8 +322,8 @@ def test_fast_steps_take_all_iterations_of_the_kernel(q: list[float], v: list[fl
 
 def test_a_step_that_is_not_found_has_no_derivatives(pendulum: Robot) -> None:
     q, v, tau = np.array([0.3, 0.4]), np.array([[0.1, 0.2], [1.0, 30.0]]), np.zeros(2)
-    found = pendulum.step_derivatives(q, v, tau, 0.5, integrator="implicit_midpoint", gravity=np.zeros(3))
-    for x in (found.q, found.v, found.dx_dx, found.dx_dtau):
+    step = pendulum.step_derivatives(q, v, tau, 0.5, integrator="implicit_midpoint", gravity=np.zeros(3))
+    for x in (step.q, step.v, step.dx_dx, step.dx_dtau):
         assert np.isfinite(x[0]).all()
         assert np.isnan(x[1]).all()
     with pytest.raises(FailedPreconditionError, match="try a step shorter"):

@@ -11,10 +11,10 @@ from dyn_service.simulation import parts
 from tests.trees import configuration
 
 
-def first(q: np.ndarray, **asked: Any) -> dict[str, Any]:
+def first(q: np.ndarray, **arguments: Any) -> dict[str, Any]:
     """The options of the first request."""
-    at = configuration([f"j{k}" for k in range(q.shape[-1])], ["revolute"] * q.shape[-1])
-    _, options = next(parts.simulate(at, q, q, None, dt=1e-3, **{"integrator": "rk4", **asked}))
+    joints = configuration([f"j{k}" for k in range(q.shape[-1])], ["revolute"] * q.shape[-1])
+    _, options = next(parts.simulate(joints, q, q, None, dt=1e-3, **{"integrator": "rk4", **arguments}))
     return options
 
 

@@ -12,14 +12,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError, Unimplemente
 from dyn_service.model.description import RootType
 from dyn_service.parsing.conversion import written
 from dyn_service.simulation.inverse_kinematics import Target
-from dyn_service.simulation.peer_tasks import (
-    from_pinocchio,
-    from_qpos,
-    mink_task,
-    pink_task,
-    to_pinocchio,
-    to_qpos,
-)
+from dyn_service.simulation.peer_tasks import from_pinocchio, from_qpos, mink_task, pink_task, to_pinocchio, to_qpos
 from dyn_service.support.optional import MissingLibraryError
 from tests.conftest import URDF
 
@@ -67,13 +60,15 @@ def test_pink_reaches_a_target(arm: Robot) -> None:
     target = goal(arm, q, point=(0.1, 0.0, 0.2), position_weight=2.0)
     task = pink_task(target)
     assert task.cost.tolist() == [2.0] * 3 + [1.0] * 3
-    at = pink.Configuration(model, model.createData(), to_pinocchio(arm.configuration, q + 0.1, model))
+    pink_configuration = pink.Configuration(model, model.createData(), to_pinocchio(arm.configuration, q + 0.1, model))
     for _ in range(40):
-        at.integrate_inplace(pink.solve_ik(at, [task], STEP_S, solver=solver, limits=[]), STEP_S)
-    found = arm.link_poses(from_pinocchio(arm.configuration, at.q, model))
+        pink_configuration.integrate_inplace(
+            pink.solve_ik(pink_configuration, [task], STEP_S, solver=solver, limits=[]), STEP_S
+        )
+    poses = arm.link_poses(from_pinocchio(arm.configuration, pink_configuration.q, model))
     expected, k = arm.link_poses(q), arm.link_names.index(LINK)
-    np.testing.assert_allclose(found.position[k], expected.position[k], atol=1e-9)
-    np.testing.assert_allclose(found.rotation[k], expected.rotation[k], atol=1e-9)
+    np.testing.assert_allclose(poses.position[k], expected.position[k], atol=1e-9)
+    np.testing.assert_allclose(poses.rotation[k], expected.rotation[k], atol=1e-9)
 
 
 def test_mink_reaches_targets(arm: Robot) -> None:
@@ -84,12 +79,14 @@ def test_mink_reaches_targets(arm: Robot) -> None:
     R = np.array(target.rotation)
     points = Target(link=LINK, position=target.position)
     for tasks in ([mink_task(target)], [mink_task(points), mink_task(Target(link=LINK, direction=R[:, 2]))]):
-        at = mink.Configuration(model, to_qpos(arm.configuration, q + 0.1, model))
+        mink_configuration = mink.Configuration(model, to_qpos(arm.configuration, q + 0.1, model))
         for _ in range(60):
-            at.integrate_inplace(mink.solve_ik(at, tasks, STEP_S, "daqp", limits=[]), STEP_S)
-        found = arm.link_poses(from_qpos(arm.configuration, at.q, model))
-        np.testing.assert_allclose(found.position[k], target.position, atol=1e-6)
-        np.testing.assert_allclose(found.rotation[k][:, 2], R[:, 2], atol=1e-6)
+            mink_configuration.integrate_inplace(
+                mink.solve_ik(mink_configuration, tasks, STEP_S, "daqp", limits=[]), STEP_S
+            )
+        poses = arm.link_poses(from_qpos(arm.configuration, mink_configuration.q, model))
+        np.testing.assert_allclose(poses.position[k], target.position, atol=1e-6)
+        np.testing.assert_allclose(poses.rotation[k][:, 2], R[:, 2], atol=1e-6)
 
 
 @pytest.mark.parametrize("root", ["fixed", "floating", "planar"])
@@ -98,15 +95,17 @@ def test_positions_there_and_back(root: RootType) -> None:
     robot = Robot.from_urdf(TURNING, root=root)
     roots = {"floating": pin.JointModelFreeFlyer(), "planar": pin.JointModelPlanar()}
     model = pin.buildModelFromXML(TURNING, *([roots[root]] if root in roots else []))
-    at = robot.configuration
+    configuration = robot.configuration
     q = np.array([robot.random_configuration(seed=k) for k in range(4)])
-    np.testing.assert_allclose(from_pinocchio(at, to_pinocchio(at, q, model), model), q, atol=1e-15)
+    np.testing.assert_allclose(
+        from_pinocchio(configuration, to_pinocchio(configuration, q, model), model), q, atol=1e-15
+    )
     data, link = model.createData(), robot.link_names[-1]
-    pin.framesForwardKinematics(model, data, to_pinocchio(at, q[0], model))
-    there = data.oMf[model.getFrameId(link)]
-    np.testing.assert_allclose(there.translation, robot.link_poses(q[0]).position[-1], atol=1e-14)
-    theirs = mujoco_model(robot)
-    np.testing.assert_allclose(from_qpos(at, to_qpos(at, q, theirs), theirs), q, atol=1e-15)
+    pin.framesForwardKinematics(model, data, to_pinocchio(configuration, q[0], model))
+    placement = data.oMf[model.getFrameId(link)]
+    np.testing.assert_allclose(placement.translation, robot.link_poses(q[0]).position[-1], atol=1e-14)
+    mj_model = mujoco_model(robot)
+    np.testing.assert_allclose(from_qpos(configuration, to_qpos(configuration, q, mj_model), mj_model), q, atol=1e-15)
 
 
 def test_models_of_other_robots(arm: Robot) -> None:
@@ -149,10 +148,10 @@ def test_wrong_targets(name: str, target: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("q", [np.zeros(7), np.zeros(5), 0.0, ["a"] * 6, None, np.zeros(6, bool), np.zeros(6, complex)])
 def test_wrong_positions(arm: Robot, q: Any) -> None:
-    at, model, other = arm.configuration, pin.buildModelFromUrdf(str(ARM)), mujoco_model(arm)
+    configuration, model, other = arm.configuration, pin.buildModelFromUrdf(str(ARM)), mujoco_model(arm)
     for convert in (to_pinocchio, from_pinocchio, to_qpos, from_qpos):
         with pytest.raises(InvalidArgumentError, match=r"q.* must be \(\.\.\., 6\) numbers, found"):
-            convert(at, q, model if "pinocchio" in convert.__name__ else other)
+            convert(configuration, q, model if "pinocchio" in convert.__name__ else other)
 
 
 def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,8 +55,8 @@ def pushed(robot: Robot, push: float, integrator: Any, dt: float, seconds: float
 
 def upright(robot: Robot, motion: Trajectory) -> np.ndarray:
     """(K,), 1 where its back is up, -1 where it lies on it."""
-    found: np.ndarray = robot.link_poses(motion.q).rotation[:, 0, 2, 2]
-    return found
+    cosine: np.ndarray = robot.link_poses(motion.q).rotation[:, 0, 2, 2]
+    return cosine
 
 
 def turned_over(motion: Trajectory) -> float:

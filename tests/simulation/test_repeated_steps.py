@@ -27,14 +27,14 @@ def robot_of(name: str, root: Any = "fixed") -> Robot:
     return _ROBOTS[name, root]
 
 
-def one_by_one(robot: Robot, q: Any, v: Any, tau: Any, steps: int, every: int, **options: Any) -> list[np.ndarray]:
+def one_by_one(robot: Robot, q: Any, v: Any, tau: Any, steps: int, stride: int, **options: Any) -> list[np.ndarray]:
     """Returns positions and velocities of the records, by calls of `step`. tau: (..., steps, nv)."""
     integrator = options.pop("integrator")
     records = [(np.asarray(q), np.asarray(v))]
     for k in range(steps):
         state = robot.step(q, v, tau[..., k, :], 1e-3, integrator=integrator, **options)
         q, v = state.q, state.v
-        if not (k + 1) % every:
+        if not (k + 1) % stride:
             records.append((q, v))
     shape = np.broadcast_shapes(*(x.shape for x, _ in records))
     return [np.stack([np.broadcast_to(r[i], (*shape[:-1], r[i].shape[-1])) for r in records], axis=-2) for i in (0, 1)]
@@ -43,16 +43,16 @@ def one_by_one(robot: Robot, q: Any, v: Any, tau: Any, steps: int, every: int, *
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 @pytest.mark.parametrize(("name", "root"), [("panda", "fixed"), ("solo12", "floating")])
 @pytest.mark.parametrize("lead", [(), (0,), (3,), (2, 3)])
-@pytest.mark.parametrize("every", [1, 7])
-def test_the_bits_of_single_steps(name: str, root: str, integrator: Any, lead: tuple[int, ...], every: int) -> None:
+@pytest.mark.parametrize("stride", [1, 7])
+def test_the_bits_of_single_steps(name: str, root: str, integrator: Any, lead: tuple[int, ...], stride: int) -> None:
     robot, rng = robot_of(name, root), np.random.default_rng(0)
     v = 0.3 * rng.normal(size=(*lead, robot.nv))
     q = robot.integrate(robot.neutral(), v, 1.0)
     constant, sampled = 0.1 * rng.normal(size=robot.nv), 0.1 * rng.normal(size=(*lead, 300, robot.nv))
     for tau in (constant, sampled):
-        motion = robot.simulate(q, v, tau, dt=1e-3, steps=300, integrator=integrator, every=every)
-        each = np.broadcast_to(tau, (*lead, 300, robot.nv))
-        expected = one_by_one(robot, q, v, each, 300, every, integrator=integrator)
+        motion = robot.simulate(q, v, tau, dt=1e-3, steps=300, integrator=integrator, every=stride)
+        efforts = np.broadcast_to(tau, (*lead, 300, robot.nv))
+        expected = one_by_one(robot, q, v, efforts, 300, stride, integrator=integrator)
         assert motion.q.tobytes() == expected[0].tobytes()
         assert motion.v.tobytes() == expected[1].tobytes()
 
@@ -62,8 +62,8 @@ def test_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     robot, rng = robot_of("panda"), np.random.default_rng(2)
     q, v, tau = robot.neutral(), np.zeros(robot.nv), 0.1 * rng.normal(size=(300, robot.nv))
     expected = one_by_one(robot, q, v, tau, 300, 7, integrator="rk4")
-    for most in (2, 7, 8, 100):
-        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MAX_STEPS", most)
+    for max_steps in (2, 7, 8, 100):
+        monkeypatch.setattr(sys.modules["dyn_service.simulation.simulate"], "_MAX_STEPS", max_steps)
         motion = robot.simulate(q, v, tau, dt=1e-3, steps=300, every=7)
         assert motion.q.tobytes() == expected[0].tobytes()
         assert motion.v.tobytes() == expected[1].tobytes()
@@ -81,8 +81,8 @@ def test_overlays_gravity_and_lone_axes() -> None:
         motion = view.simulate(q, v, tau, dt=1e-3, steps=40, gravity=gravity_)
         lead = (2, 1) if gravity_ is None else (2, 3)
         start = [np.broadcast_to(x, (*lead, x.size)) for x in (q, v)]
-        each = np.broadcast_to(tau, (*lead, *tau.shape))
-        expected = one_by_one(view, *start, each, 40, 1, integrator="rk4", gravity=gravity_)
+        efforts = np.broadcast_to(tau, (*lead, *tau.shape))
+        expected = one_by_one(view, *start, efforts, 40, 1, integrator="rk4", gravity=gravity_)
         assert motion.q.tobytes() == expected[0].tobytes()
         assert motion.v.tobytes() == expected[1].tobytes()
 
@@ -124,9 +124,9 @@ def test_python_runs_often_enough_for_an_interrupt(monkeypatch: pytest.MonkeyPat
     robot, numbers = robot_of("panda"), list[int]()
     robot.step(robot.neutral(), np.zeros(robot.nv), np.zeros(robot.nv), 1e-3)
 
-    def noted(stages: Any, state: Any, records: Any, every: int) -> None:
-        numbers.append(records["v"].size * every)
-        run_stages(stages, state, records, every)
+    def noted(stages: Any, state: Any, records: Any, stride: int) -> None:
+        numbers.append(records["v"].size * stride)
+        run_stages(stages, state, records, stride)
 
     monkeypatch.setattr(rollouts, "run_stages", noted)
     monkeypatch.setattr(rollouts, "MAX_VELOCITIES", 64 * 256 * robot.nv)
@@ -140,10 +140,10 @@ def test_python_runs_often_enough_for_an_interrupt(monkeypatch: pytest.MonkeyPat
 class _Noted(np.ndarray):
     """Records that note the bytes of memory between the first and the last entry of each assignment."""
 
-    spread: ClassVar[list[int]] = []
+    spans: ClassVar[list[int]] = []
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.spread.append(len(self[key[0]]) * self[0].nbytes)
+        self.spans.append(len(self[key[0]]) * self[0].nbytes)
         super().__setitem__(key, value)
 
 
@@ -151,14 +151,14 @@ def test_an_interrupt_waits_for_little_memory(monkeypatch: pytest.MonkeyPatch) -
     """The first assignment to records makes the system provide their memory, which takes seconds for several GB."""
     robot, module = robot_of("scara"), sys.modules["dyn_service.simulation.simulate"]
     q, v = np.broadcast_to(robot.neutral(), (2, 150, robot.nq)), np.zeros((150, robot.nv))
-    given: Any = {"dt": 1e-3, "steps": 40, "every": 4, "integrator": "semi_implicit_euler"}
-    expected = robot.simulate(q, v, lambda t, q, v: 0.01 * np.ones(4), **given)
+    options: Any = {"dt": 1e-3, "steps": 40, "every": 4, "integrator": "semi_implicit_euler"}
+    expected = robot.simulate(q, v, lambda t, q, v: 0.01 * np.ones(4), **options)
     monkeypatch.setattr(module, "_MAX_SPREAD", 1 << 14)
     empty = buffers.empty
     monkeypatch.setattr(buffers, "empty", lambda shape: empty(shape).view(_Noted))
-    motion = robot.simulate(q, v, lambda t, q, v: 0.01 * np.ones(4), **given)
-    assert sum(_Noted.spread) == 11 * (motion.q.nbytes + motion.v.nbytes)
-    assert max(_Noted.spread) <= 1 << 14
+    motion = robot.simulate(q, v, lambda t, q, v: 0.01 * np.ones(4), **options)
+    assert sum(_Noted.spans) == 11 * (motion.q.nbytes + motion.v.nbytes)
+    assert max(_Noted.spans) <= 1 << 14
     assert motion.q.tobytes() == expected.q.tobytes()
     assert motion.v.tobytes() == expected.v.tobytes()
 
@@ -169,7 +169,9 @@ def test_memory_of_large_motions_is_reused() -> None:
     q, v = np.broadcast_to(robot.neutral(), (40, robot.nq)), np.zeros(robot.nv)
     for _ in range(3):
         motion = robot.simulate(q, v, dt=1e-3, steps=steps, integrator="semi_implicit_euler")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    faults_before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(5):
         motion = robot.simulate(q, v, dt=1e-3, steps=steps, integrator="semi_implicit_euler")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < (motion.q.nbytes + motion.v.nbytes) // 4096
+    assert (
+        resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults_before < (motion.q.nbytes + motion.v.nbytes) // 4096
+    )

@@ -44,8 +44,8 @@ def end(
 
     state, times = np.array([0.4, -1.0]), np.linspace(0.2, 0.5, steps + 1)
     for span in pairwise(times):
-        held = np.asarray(force(span[0], *state), dtype=float), tau(span[0], *state)
-        state = solve_ivp(rates, span, state, method="DOP853", rtol=1e-12, atol=1e-13, args=held).y[:, -1]
+        loads = np.asarray(force(span[0], *state), dtype=float), tau(span[0], *state)
+        state = solve_ivp(rates, span, state, method="DOP853", rtol=1e-12, atol=1e-13, args=loads).y[:, -1]
     return state
 
 
@@ -67,14 +67,23 @@ def test_what_acts_is_held_through_each_step(cart: Robot, gravity: Any, wrenches
     def pushed(t: float, q: np.ndarray, v: np.ndarray) -> Wrench:
         return Wrench("pendulum", force=force(t, q[0], v[0]), point=com)
 
-    acting: Any = {"none": None, "constant": Wrench("pendulum", force=PUSH, point=com), "function": pushed}[wrenches]
+    wrench_argument: Any = {"none": None, "constant": Wrench("pendulum", force=PUSH, point=com), "function": pushed}[
+        wrenches
+    ]
     weight = (0.0, 0.0, -9.81) if gravity is None else gravity
-    given: Any = 0.0 if efforts == "none" else lambda t, q, v: [tau(t, q[0], v[0])]
+    effort_argument: Any = 0.0 if efforts == "none" else lambda t, q, v: [tau(t, q[0], v[0])]
     moving = RheonomicRobot(cart, {"cart_slide": shaken})
     errors = []
     for steps in (30, 60):
         motion = moving.simulate(
-            [0.4], [-1.0], given, dt=0.3 / steps, steps=steps, t0=0.2, gravity=gravity, wrenches=acting
+            [0.4],
+            [-1.0],
+            effort_argument,
+            dt=0.3 / steps,
+            steps=steps,
+            t0=0.2,
+            gravity=gravity,
+            wrenches=wrench_argument,
         )
         np.testing.assert_allclose(motion.q[:, 0], [shaken(t)[0] for t in motion.t], rtol=0, atol=1e-15)
         errors.append(np.abs([motion.q[-1, 1], motion.v[-1, 1]] - end(cart, weight, force, tau, steps)).max())
@@ -128,18 +137,18 @@ def test_a_function_of_the_state_is_one_law_in_every_simulation() -> None:
 
     first = arm.joint_names[0]
     free: Any = lambda t, q, v: law(t, np.array([0.0, q[0]]), np.array([0.0, v[0]]))[1:]
-    driven = RheonomicRobot(arm, {first: at_rest}).simulate([-0.2], [0.5], free, dt=0.01, steps=50)
-    asked = arm.simulate_rheonomic({first: at_rest}, [-0.2], [0.5], free, dt=0.01, steps=50)
-    for one, other in zip(driven, asked, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12)
+    by_class = RheonomicRobot(arm, {first: at_rest}).simulate([-0.2], [0.5], free, dt=0.01, steps=50)
+    by_query = arm.simulate_rheonomic({first: at_rest}, [-0.2], [0.5], free, dt=0.01, steps=50)
+    for field_by_class, other in zip(by_class, by_query, strict=True):
+        np.testing.assert_allclose(field_by_class, other, rtol=0, atol=1e-12)
 
 
 def test_one_step_is_enough_and_an_endless_one_too_much(cart: Robot) -> None:
-    driven = RheonomicRobot(cart, {cart.joint_names[0]: shaken})
-    assert len(driven.simulate([0.1], [0.0], dt=1e-3, steps=1).t) == 2
+    rheonomic = RheonomicRobot(cart, {cart.joint_names[0]: shaken})
+    assert len(rheonomic.simulate([0.1], [0.0], dt=1e-3, steps=1).t) == 2
     for dt in (np.inf, np.nan, 0.0):
         with pytest.raises(InvalidArgumentError, match="dt must be a positive time in s"):
-            driven.simulate([0.1], [0.0], dt=dt, steps=1)
+            rheonomic.simulate([0.1], [0.0], dt=dt, steps=1)
 
 
 def test_free_joints_with_more_positions_than_velocities() -> None:
@@ -147,14 +156,14 @@ def test_free_joints_with_more_positions_than_velocities() -> None:
     that were found.
     """
     floating = Robot.from_urdf(URDF / "scara.urdf", root="floating")
-    driven = RheonomicRobot(floating, {floating.joint_names[3]: shaken})
+    rheonomic = RheonomicRobot(floating, {floating.joint_names[3]: shaken})
     names = tuple(name for k, name in enumerate(floating.joint_names) if k != 3)
-    assert driven.free_joints == names
+    assert rheonomic.free_joints == names
     q0 = np.concatenate([floating.neutral()[:7], [0.4, -0.3, 0.2]])
     v0 = np.array([0.1, 0.2, 0.3, 0.5, -0.6, 0.7, -1.0, 0.5, 0.3])
     ends = []
     for steps in (10, 20, 80):
-        motion = driven.simulate(q0, v0, 0.5, dt=0.1 / steps, steps=steps)
+        motion = rheonomic.simulate(q0, v0, 0.5, dt=0.1 / steps, steps=steps)
         ends.append(motion.q[-1])
         np.testing.assert_allclose(np.linalg.norm(motion.q[:, 3:7], axis=1), 1.0, rtol=0, atol=1e-15)
         free = [k for k in range(floating.nv) if k != 8]
@@ -164,25 +173,27 @@ def test_free_joints_with_more_positions_than_velocities() -> None:
         np.testing.assert_allclose(undriven, motion.a, rtol=1e-8, atol=1e-8)
     coarse, fine = (np.abs(end - ends[2]).max() for end in ends[:2])
     assert coarse > 8 * fine > 0  # order 4 is 16
-    with pytest.raises(InvalidArgumentError) as caught:
-        driven.simulate(q0[1:], v0, dt=0.1, steps=1)
+    with pytest.raises(InvalidArgumentError) as refusal:
+        rheonomic.simulate(q0[1:], v0, dt=0.1, steps=1)
     expected = f"q0 has shape (9,), expected (..., 10): those of the free joints ({', '.join(names)})"
-    assert str(caught.value) == expected
+    assert str(refusal.value) == expected
 
 
-@pytest.mark.parametrize("spread", [0, 1])
-def test_what_is_spread_over_a_batch(cart: Robot, spread: int) -> None:
+@pytest.mark.parametrize("states_batched", [0, 1])
+def test_what_is_spread_over_a_batch(cart: Robot, states_batched: int) -> None:
     """States, or efforts alone, with a leading axis: each member as if alone; the driven part is the same in all."""
     moving = RheonomicRobot(cart, {"cart_slide": shaken})
     q, v, tau = np.array([[0.4], [1.0], [-0.3]]), np.array([[-1.0], [0.0], [2.0]]), np.array([[0.1], [0.5], [-0.7]])
-    starts = (q, v) if spread else (q[0], v[0])
-    together = moving.simulate(*starts, tau, dt=0.01, steps=7, t0=0.3)
-    assert together.q.shape == together.v.shape == together.a.shape == together.tau.shape == (3, 8, 2)
-    np.testing.assert_allclose(together.t, 0.3 + 0.01 * np.arange(8), rtol=1e-15)
+    starts = (q, v) if states_batched else (q[0], v[0])
+    batch = moving.simulate(*starts, tau, dt=0.01, steps=7, t0=0.3)
+    assert batch.q.shape == batch.v.shape == batch.a.shape == batch.tau.shape == (3, 8, 2)
+    np.testing.assert_allclose(batch.t, 0.3 + 0.01 * np.arange(8), rtol=1e-15)
     for k in range(3):
-        alone = moving.simulate(*((x[k] for x in starts) if spread else starts), tau[k], dt=0.01, steps=7, t0=0.3)
+        single = moving.simulate(
+            *((x[k] for x in starts) if states_batched else starts), tau[k], dt=0.01, steps=7, t0=0.3
+        )
         for name in ("q", "v", "a", "tau"):
-            np.testing.assert_allclose(getattr(together, name)[k], getattr(alone, name), rtol=0, atol=1e-12)
+            np.testing.assert_allclose(getattr(batch, name)[k], getattr(single, name), rtol=0, atol=1e-12)
 
 
 def test_a_motion_that_leaves_the_numbers_is_told_with_step_and_time(cart: Robot) -> None:
@@ -191,20 +202,20 @@ def test_a_motion_that_leaves_the_numbers_is_told_with_step_and_time(cart: Robot
     def push(t: float, q: np.ndarray, v: np.ndarray) -> list[float]:
         return [1.7e308 if t > 0.34 else 0.0]
 
-    with pytest.raises(FailedPreconditionError) as caught:
+    with pytest.raises(FailedPreconditionError) as refusal:
         moving.simulate([0.4], [0.0], push, dt=0.01, steps=10, t0=0.3)
     # The later stages of the step from 0.34 s are not finite: seen where the next one begins.
-    assert unnamed(caught.value, "step 5", "t = 0.35 s", "accelerations", "dt = 0.01 s") == []
+    assert unnamed(refusal.value, "step 5", "t = 0.35 s", "accelerations", "dt = 0.01 s") == []
 
 
 def test_arguments_of_another_shape_are_refused_by_name(cart: Robot) -> None:
-    given = {"q": np.zeros(2), "v": np.zeros(2), "tau": np.zeros(2)}
-    for name in given:
-        for wrong, found in ((0.0, "float 0.0"), (np.zeros(1), "shape (1,)"), (np.zeros((2, 3)), "shape (2, 3)")):
-            with pytest.raises(InvalidArgumentError) as caught:
-                forward_dynamics(cart, **{**given, name: wrong}, prescribed={"cart_slide": 0.0})
-            assert str(caught.value).startswith(f"{name} must be (..., 2) numbers, found {found}")
-            assert caught.value.path == name
+    state = {"q": np.zeros(2), "v": np.zeros(2), "tau": np.zeros(2)}
+    for name in state:
+        for wrong, description in ((0.0, "float 0.0"), (np.zeros(1), "shape (1,)"), (np.zeros((2, 3)), "shape (2, 3)")):
+            with pytest.raises(InvalidArgumentError) as refusal:
+                forward_dynamics(cart, **{**state, name: wrong}, prescribed={"cart_slide": 0.0})
+            assert str(refusal.value).startswith(f"{name} must be (..., 2) numbers, found {description}")
+            assert refusal.value.path == name
     with pytest.raises(InvalidArgumentError, match=r"q \(2,\) and prescribed.cart_slide \(3,\) do not broadcast"):
         forward_dynamics(cart, np.zeros((2, 2)), np.zeros(2), np.zeros(2), {"cart_slide": np.zeros(3)})
     moving = RheonomicRobot(cart, {"cart_slide": shaken})
@@ -213,8 +224,8 @@ def test_arguments_of_another_shape_are_refused_by_name(cart: Robot) -> None:
         ("v", ([0.0], 0.0, [0.0])),
         ("tau", ([0.0], [0.0], [0.0, 0.0])),
     ):
-        with pytest.raises(InvalidArgumentError) as caught:
+        with pytest.raises(InvalidArgumentError) as refusal:
             moving.forward_dynamics(0.1, *arguments)
-        shape = np.shape(dict(zip(given, arguments, strict=True))[name])
+        shape = np.shape(dict(zip(state, arguments, strict=True))[name])
         expected = f"{name} has shape {shape}, expected (..., 1): one entry per free joint (hinge)"
-        assert (str(caught.value), caught.value.path) == (expected, name)
+        assert (str(refusal.value), refusal.value.path) == (expected, name)

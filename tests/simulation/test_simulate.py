@@ -54,10 +54,10 @@ def test_the_two_solutions_agree(arm: Robot) -> None:
 def test_a_batch_is_its_members_to_the_last_bit(arm: Robot) -> None:
     q, v = start(arm, 5)
     for integrator in ("rk4", "semi_implicit_euler", "explicit_euler", "implicit_midpoint"):
-        together = arm.simulate(q, v, dt=1e-3, steps=40, integrator=integrator)
-        alone = arm.simulate(q[3], v[3], dt=1e-3, steps=40, integrator=integrator)
-        np.testing.assert_array_equal(together.q[3], alone.q)
-        np.testing.assert_array_equal(together.v[3], alone.v)
+        batch = arm.simulate(q, v, dt=1e-3, steps=40, integrator=integrator)
+        single = arm.simulate(q[3], v[3], dt=1e-3, steps=40, integrator=integrator)
+        np.testing.assert_array_equal(batch.q[3], single.q)
+        np.testing.assert_array_equal(batch.v[3], single.v)
 
 
 def test_efforts_of_every_form_are_the_same_efforts(arm: Robot) -> None:
@@ -80,12 +80,12 @@ def test_samples_act_one_step_each(arm: Robot) -> None:
 def test_a_function_of_time_and_state_is_feedback(arm: Robot) -> None:
     """A computed torque that holds the arm where it is."""
     q0, _ = start(arm)
-    still = np.zeros(arm.nv)
+    zeros = np.zeros(arm.nv)
 
     def hold(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return arm.computed_torque(q, v, q0, still, still, kp=100.0, kd=20.0)
+        return arm.computed_torque(q, v, q0, zeros, zeros, kp=100.0, kd=20.0)
 
-    run = arm.simulate(q0 + 0.05, still, hold, dt=1e-3, steps=1500, every=1500)
+    run = arm.simulate(q0 + 0.05, zeros, hold, dt=1e-3, steps=1500, every=1500)
     np.testing.assert_allclose(run.q[-1], q0, atol=1e-5)
 
 
@@ -135,13 +135,13 @@ def test_every_record_has_unit_quaternions(integrator: Any) -> None:
     def motion(q0: np.ndarray) -> Any:
         if integrator is None:
             keep = [k for k in range(robot.nv) if k != 6]
-            given = {robot.joint_names[1]: np.zeros((3, 3))}
-            return robot.simulate_rheonomic(given, np.delete(q0, 7), v[keep], dt=1e-3, steps=2)
+            prescribed = {robot.joint_names[1]: np.zeros((3, 3))}
+            return robot.simulate_rheonomic(prescribed, np.delete(q0, 7), v[keep], dt=1e-3, steps=2)
         return robot.simulate(q0, v, dt=1e-3, steps=2, integrator=integrator)
 
-    found, expected = motion(longer), motion(q)
-    np.testing.assert_allclose(np.linalg.norm(found.q[:, 3:7], axis=-1), 1.0, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(found.q, expected.q, rtol=0, atol=1e-14)  # roundings of a first position of 1 m
+    normalised, expected = motion(longer), motion(q)
+    np.testing.assert_allclose(np.linalg.norm(normalised.q[:, 3:7], axis=-1), 1.0, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(normalised.q, expected.q, rtol=0, atol=1e-14)  # roundings of a first position of 1 m
     longer[3:7] = 0.0
     with pytest.raises(InvalidArgumentError, match=naming("q0", "'root_joint'", "quaternion", "0")):
         motion(longer)
@@ -150,47 +150,22 @@ def test_every_record_has_unit_quaternions(integrator: Any) -> None:
 FAULTS: list[tuple[str, Callable[[Robot], Any], list[str]]] = [
     ("dt", lambda r: r.simulate(*start(r), dt=0.0, steps=1), ["dt", "0.0"]),
     ("dt", lambda r: r.simulate(*start(r), dt=np.nan, steps=1), ["dt", "nan"]),
-    (
-        "steps",
-        lambda r: r.simulate(*start(r), dt=1.0, steps=0),
-        ["steps", "1", "0"],
-    ),
-    (
-        "integrator",
-        lambda r: r.simulate(*start(r), dt=1.0, steps=1, integrator="euler"),
-        [
-            "integrator",
-            "rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip",
-            "'euler'",
-        ],
-    ),
+    ("steps", lambda r: r.simulate(*start(r), dt=1.0, steps=0), ["steps", "1", "0"]),
+    ("integrator", lambda r: r.simulate(*start(r), dt=1.0, steps=1, integrator="euler"),
+     ["integrator", "rk4, semi_implicit_euler, explicit_euler, implicit_midpoint, adaptive, stick_slip", "'euler'"]),
     ("q0", lambda r: r.simulate([0.0], [0.0] * 4, dt=1.0, steps=1), ["q0", "(..., 4)", "[0.0]"]),
-    (
-        "method",
-        lambda r: r.simulate(*start(r), dt=1.0, steps=1, method="magic", integrator="implicit_midpoint"),
-        ["method", "articulated, mass_matrix", "'magic'"],
-    ),
-    (
-        "steps",
-        lambda r: r.simulate(*start(r), dt=1.0, steps="3"),
-        ["steps", "1", "'3'"],
-    ),
+    ("method", lambda r: r.simulate(*start(r), dt=1.0, steps=1, method="magic", integrator="implicit_midpoint"),
+     ["method", "articulated, mass_matrix", "'magic'"]),
+    ("steps", lambda r: r.simulate(*start(r), dt=1.0, steps="3"), ["steps", "1", "'3'"]),
     ("v0", lambda r: r.simulate([0.0] * 4, "fast", dt=1.0, steps=1), ["v0", "(..., 4)", "'fast'"]),
-    (
-        "inputs",
-        lambda r: r.simulate(np.zeros((2, 4)), np.zeros((3, 4)), dt=1.0, steps=1),
-        ["q0 (2,)", "v0 (3,)"],
-    ),
-    (
-        "tau",
-        lambda r: r.simulate(*start(r), np.zeros((7, 4)), dt=1.0, steps=3),
-        ["tau", "(7, 4)", "(4,)", "(..., 3, 4)"],
-    ),
-]
+    ("inputs", lambda r: r.simulate(np.zeros((2, 4)), np.zeros((3, 4)), dt=1.0, steps=1), ["q0 (2,)", "v0 (3,)"]),
+    ("tau", lambda r: r.simulate(*start(r), np.zeros((7, 4)), dt=1.0, steps=3),
+     ["tau", "(7, 4)", "(4,)", "(..., 3, 4)"]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "ask", "values"), FAULTS)
 def test_faults(arm: Robot, path: str, ask: Callable[[Robot], Any], values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as refusal:
         ask(arm)
-    assert (caught.value.path, unnamed(caught.value, *values)) == (path, [])
+    assert (refusal.value.path, unnamed(refusal.value, *values)) == (path, [])

@@ -51,9 +51,9 @@ def by_hand(robot: Robot, integrator: str, method: str, loads: list[dict[str, An
     q, v = start(robot)
     p = robot.momentum(q, v)
     states = [(q, v)]
-    for acting in loads:
-        tau = acting["tau"]
-        rest = {name: x for name, x in acting.items() if name != "tau"}
+    for loads_of_step in loads:
+        tau = loads_of_step["tau"]
+        rest = {name: x for name, x in loads_of_step.items() if name != "tau"}
 
         def a(q: np.ndarray, v: np.ndarray, tau: Any = tau, rest: Any = rest) -> np.ndarray:
             return robot.forward_dynamics(q, v, tau, method=method, **rest)  # type: ignore[arg-type]
@@ -114,10 +114,10 @@ def test_everything_that_acts_acts_in_its_step(arm: Robot, integrator: Any, meth
 @pytest.mark.parametrize("integrator", ALL)
 def test_gravity_and_efforts_and_wrenches_each_count(arm: Robot, integrator: Any, method: Any) -> None:
     """Left out, each has its default: against the formulas again, one at a time."""
-    alone: list[dict[str, Any]] = [{"gravity": GRAVITY}, {"wrenches": push(FORCE[0])}, {"tau": TAU[0]}, {}]
-    for given in alone:
-        q, v = by_hand(arm, integrator, method, [{"tau": np.zeros(4), **given}] * STEPS)
-        motion = arm.simulate(*start(arm), dt=DT, steps=STEPS, integrator=integrator, method=method, **given)
+    single_loads: list[dict[str, Any]] = [{"gravity": GRAVITY}, {"wrenches": push(FORCE[0])}, {"tau": TAU[0]}, {}]
+    for load in single_loads:
+        q, v = by_hand(arm, integrator, method, [{"tau": np.zeros(4), **load}] * STEPS)
+        motion = arm.simulate(*start(arm), dt=DT, steps=STEPS, integrator=integrator, method=method, **load)
         np.testing.assert_allclose(motion.q, q, rtol=1e-11, atol=1e-11)
         np.testing.assert_allclose(motion.v, v, rtol=1e-11, atol=1e-11)
 
@@ -129,26 +129,23 @@ def test_every_acceleration_is_by_the_method_asked_for(
 ) -> None:
     """The two methods differ by roundings alone: what is asked of the robot tells them apart."""
     robot = Robot.from_urdf(URDF / "pendulum.urdf")
-    asked: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     def watched(name: str) -> Any:
         ask = getattr(robot, name)
 
-        def call(*given: Any, **options: Any) -> Any:
-            asked.append((name, options.get("method", "articulated")))
-            return ask(*given, **options)
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls.append((name, options.get("method", "articulated")))
+            return ask(*arguments, **options)
 
         return call
 
     for name in ("step", "forward_dynamics", "hamiltonian_flow", "velocity_from_momentum"):
         monkeypatch.setattr(robot, name, watched(name))
     robot.simulate([0.3], [0.1], dt=1e-3, steps=2, integrator=integrator, method=method)
-    assert {by for _, by in asked} == {method}
-    names = {
-        "adaptive": {"forward_dynamics"},
-        "implicit_midpoint": {"hamiltonian_flow", "velocity_from_momentum"},
-    }
-    assert {name for name, _ in asked} == names.get(
+    assert {used_method for _, used_method in calls} == {method}
+    names = {"adaptive": {"forward_dynamics"}, "implicit_midpoint": {"hamiltonian_flow", "velocity_from_momentum"}}
+    assert {name for name, _ in calls} == names.get(
         integrator, {"step" if method == "articulated" else "forward_dynamics"}
     )
 
@@ -191,8 +188,8 @@ def test_adaptive_steps_ask_functions_at_every_stage(arm: Robot) -> None:
         ]
 
     def f(t: float, x: np.ndarray) -> np.ndarray:
-        at = t, x[:4], x[4:]
-        return np.concatenate([x[4:], arm.forward_dynamics(*at[1:], tau(*at), wrenches=wrenches(*at))])
+        state = t, x[:4], x[4:]
+        return np.concatenate([x[4:], arm.forward_dynamics(*state[1:], tau(*state), wrenches=wrenches(*state))])
 
     q, v = start(arm)
     exact = solve_ivp(f, (0.0, 0.1), np.concatenate([q, v]), method="DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
@@ -216,14 +213,14 @@ def test_rk4_under_a_wrench_in_world_axes_stays_of_order_4(arm: Robot, method: A
 
 
 def test_forms_of_a_wrench_are_one_wrench(arm: Robot) -> None:
-    many = np.tile(FORCE[0], (50, 1))
-    forms: list[Any] = [push(FORCE[0]), [push(many)], push(many[:1]), lambda t, q, v: [push(FORCE[0])]]
+    samples = np.tile(FORCE[0], (50, 1))
+    forms: list[Any] = [push(FORCE[0]), [push(samples)], push(samples[:1]), lambda t, q, v: [push(FORCE[0])]]
     runs = [arm.simulate(*start(arm), dt=DT, steps=50, wrenches=form) for form in forms]
     for run in runs[1:]:
         np.testing.assert_array_equal(run.q, runs[0].q)
-    none = [arm.simulate(*start(arm), dt=DT, steps=50, wrenches=w).q for w in (None, [], lambda t, q, v: None)]
-    np.testing.assert_allclose(none[1], none[0], rtol=0, atol=1e-13)  # another kernel, the same sums
-    np.testing.assert_array_equal(none[2], none[1])
+    unloaded = [arm.simulate(*start(arm), dt=DT, steps=50, wrenches=w).q for w in (None, [], lambda t, q, v: None)]
+    np.testing.assert_allclose(unloaded[1], unloaded[0], rtol=0, atol=1e-13)  # another kernel, the same sums
+    np.testing.assert_array_equal(unloaded[2], unloaded[1])
 
 
 @pytest.mark.parametrize("integrator", ALL)
@@ -234,14 +231,14 @@ def test_leading_axes_of_everything_spread(arm: Robot, integrator: Any) -> None:
     force = np.random.default_rng(2).normal(size=(3, 5, 3))
     g = np.random.default_rng(3).normal(size=(2, 1, 3))
     options: dict[str, Any] = {"dt": DT, "steps": 5, "integrator": integrator}
-    together = arm.simulate(q, v, tau, wrenches=push(force), gravity=g, **options)
-    assert together.q.shape == (2, 3, 6, 4)
-    alone = arm.simulate(q[2], v[2], tau[1, 0], wrenches=push(force[2]), gravity=g[1, 0], **options)
+    batch = arm.simulate(q, v, tau, wrenches=push(force), gravity=g, **options)
+    assert batch.q.shape == (2, 3, 6, 4)
+    single = arm.simulate(q[2], v[2], tau[1, 0], wrenches=push(force[2]), gravity=g[1, 0], **options)
     if integrator == "adaptive":  # a batch shares its steps
-        np.testing.assert_allclose(together.q[1, 2], alone.q, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(batch.q[1, 2], single.q, rtol=0, atol=1e-12)
     else:
-        np.testing.assert_array_equal(together.q[1, 2], alone.q)
-        np.testing.assert_array_equal(together.v[1, 2], alone.v)
+        np.testing.assert_array_equal(batch.q[1, 2], single.q)
+        np.testing.assert_array_equal(batch.v[1, 2], single.v)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -290,11 +287,11 @@ def test_payload_is_a_welded_link(arm: Robot, integrator: Any) -> None:
     text = (URDF / "scara.urdf").read_text().replace("</robot>", BRICK_XML)
     options: dict[str, Any] = {"dt": DT, "steps": 5, "integrator": integrator, "wrenches": push(FORCE[0])}
     loaded = arm.simulate(*start(arm), TAU[0], payload=BRICK, **options)
-    written = Robot.from_urdf(text).simulate(*start(arm), TAU[0], **options)
+    welded = Robot.from_urdf(text).simulate(*start(arm), TAU[0], **options)
     bare = arm.simulate(*start(arm), TAU[0], **options)
     # By another kernel, which takes the numbers that are constants in the other.
-    np.testing.assert_allclose(loaded.q, written.q, rtol=0, atol=1e-9 if integrator == "adaptive" else 1e-13)
-    np.testing.assert_allclose(loaded.v, written.v, rtol=0, atol=1e-7 if integrator == "adaptive" else 1e-11)
+    np.testing.assert_allclose(loaded.q, welded.q, rtol=0, atol=1e-9 if integrator == "adaptive" else 1e-13)
+    np.testing.assert_allclose(loaded.v, welded.v, rtol=0, atol=1e-7 if integrator == "adaptive" else 1e-11)
     assert np.abs(loaded.v[-1] - bare.v[-1]).max() > 1e-2
 
 
@@ -314,57 +311,35 @@ FAULTS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("first_step", {"first_step": -1}, ["first_step", "0", "-1"]),
     ("first_step", {"first_step": True}, ["first_step", "0", "True"]),
     ("p0", {"p0": np.zeros(4)}, ["p0", "implicit_midpoint"]),
-    (
-        "wrenches",
-        {"wrenches": "push"},
-        ["wrenches", "'push'"],
-    ),
+    ("wrenches", {"wrenches": "push"}, ["wrenches", "'push'"]),
     ("wrenches[1]", {"wrenches": [push(FORCE[0]), 3]}, ["wrenches[1]", "3"]),
-    (
-        "wrenches[0].force",
-        {"wrenches": push(FORCE[:2])},
-        ["wrenches[0].force", "(2, 3)", "(3,)", "(..., 6, 3)"],
-    ),
+    ("wrenches[0].force", {"wrenches": push(FORCE[:2])}, ["wrenches[0].force", "(2, 3)", "(3,)", "(..., 6, 3)"]),
     ("wrenches[0].force", {"wrenches": push([0, np.nan, 0])}, ["wrenches[0].force", "nan", "[1]"]),
-    (
-        "tau",
-        {"tau": lambda t, q, v: [0.0]},
-        ["(..., 4)", "[0.0]"],
-    ),
-    (
-        "tau",
-        {"tau": lambda t, q, v: np.zeros(4) if t == 0 else np.zeros((2, 4))},
-        ["axes (2,)", "with ()"],
-    ),
+    ("tau", {"tau": lambda t, q, v: [0.0]}, ["(..., 4)", "[0.0]"]),
+    ("tau", {"tau": lambda t, q, v: np.zeros(4) if t == 0 else np.zeros((2, 4))}, ["axes (2,)", "with ()"]),
     ("payload", {"payload": 2.0}, ["payload", "2.0"]),
     ("payload.mass", {"payload": Payload(LINK, -1.0)}, ["payload.mass", "-1"]),
-    (
-        "payload.inertia",
-        {"payload": Payload(LINK, 1.0, inertia=np.triu(np.ones((3, 3))))},
-        ["payload.inertia", "asymmetric"],
-    ),
-    (
-        "payload.inertia",
-        {"payload": Payload(LINK, 1.0, inertia=np.diag([1.0, 1.0, -0.5]))},
-        ["payload.inertia", "-0.5", "1"],
-    ),
-]
+    ("payload.inertia", {"payload": Payload(LINK, 1.0, inertia=np.triu(np.ones((3, 3))))},
+     ["payload.inertia", "asymmetric"]),
+    ("payload.inertia", {"payload": Payload(LINK, 1.0, inertia=np.diag([1.0, 1.0, -0.5]))},
+     ["payload.inertia", "-0.5", "1"]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("path", "arguments", "values"), FAULTS, ids=range(len(FAULTS)))
 def test_faults(arm: Robot, path: str, arguments: dict[str, Any], values: list[str]) -> None:
     q, v = start(arm)
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as refusal:
         arm.simulate(**{"q0": q, "v0": v, "dt": DT, "steps": STEPS, **arguments})
-    assert (caught.value.path, unnamed(caught.value, *values)) == (path, [])
+    assert (refusal.value.path, unnamed(refusal.value, *values)) == (path, [])
 
 
 def test_unknown_links(arm: Robot) -> None:
     with pytest.raises(NotFoundError, match=naming("'scara'", "'hand'")):
         arm.simulate(*start(arm), dt=DT, steps=2, wrenches=Wrench("hand"))
-    with pytest.raises(NotFoundError, match=naming("'scara'", "'hand'")) as caught:
+    with pytest.raises(NotFoundError, match=naming("'scara'", "'hand'")) as refusal:
         arm.simulate(*start(arm), dt=DT, steps=2, payload=Payload("hand", 1.0))
-    assert caught.value.path == "payload.link"
+    assert refusal.value.path == "payload.link"
 
 
 def first_bad(robot: Robot, tau: Any, **options: Any) -> int:
@@ -391,7 +366,7 @@ def test_divergence_names_joint_step_and_time(arm: Robot, integrator: Any, metho
     options: dict[str, Any] = {"dt": 1e-3, "integrator": integrator, "method": method}
     step = first_bad(arm, tau, **options)
     assert step < 32, "before the first look"
-    with pytest.raises(FailedPreconditionError) as caught:
+    with pytest.raises(FailedPreconditionError) as refusal:
         arm.simulate(*start(arm), tau, steps=100, first_step=500, **options)
     last = arm.simulate(*start(arm), tau, steps=step - 1, **options) if step > 1 else None
     q, v = start(arm) if last is None else (last.q[-1], last.v[-1])
@@ -400,7 +375,8 @@ def test_divergence_names_joint_step_and_time(arm: Robot, integrator: Any, metho
     fastest = np.abs(v) + np.where(np.isfinite(a), 1e-3 * np.abs(a), 0.0)
     name = arm.joint_names[int(np.argmax(fastest))]
     assert (
-        unnamed(caught.value, f"step {500 + step}", f"t = {(500 + step) * 1e-3:g} s", f"'{name}'", "dt = 0.001 s") == []
+        unnamed(refusal.value, f"step {500 + step}", f"t = {(500 + step) * 1e-3:g} s", f"'{name}'", "dt = 0.001 s")
+        == []
     )
 
 
@@ -417,11 +393,11 @@ def test_a_function_that_gives_no_number_is_named(arm: Robot, integrator: Any) -
     def broken(t: float, q: np.ndarray, v: np.ndarray) -> np.ndarray:
         return np.array([0.0, 0.0, np.nan if t > 0.0055 else 0.0, 0.0])
 
-    with pytest.raises(FailedPreconditionError) as caught:
+    with pytest.raises(FailedPreconditionError) as refusal:
         arm.simulate(*start(arm), broken, dt=1e-3, steps=50, integrator=integrator)
     step = 6 if integrator == "adaptive" else 7  # at a stage, or at the next step's beginning
-    assert f"diverged in step {step} (t = " in str(caught.value)
-    assert str(caught.value).endswith(f"the effort of joint '{arm.joint_names[2]}' is not finite")
+    assert f"diverged in step {step} (t = " in str(refusal.value)
+    assert str(refusal.value).endswith(f"the effort of joint '{arm.joint_names[2]}' is not finite")
     with pytest.raises(FailedPreconditionError, match=r"wrenches\[0\].force is not finite"):
         arm.simulate(
             *start(arm), dt=1e-3, steps=50, integrator=integrator, wrenches=lambda t, q, v: push([np.inf, 0, 0])
@@ -441,19 +417,19 @@ def test_functions_never_see_what_is_not_finite(arm: Robot) -> None:
 
 def test_adaptive_steps_are_limited(arm: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptive, "MAX_EVALUATIONS", 300)
-    with pytest.raises(FailedPreconditionError) as caught:
+    with pytest.raises(FailedPreconditionError) as refusal:
         arm.simulate(*start(arm), dt=20.0, steps=2, integrator="adaptive")
-    assert str(caught.value).startswith("the simulation diverged in step 1 (t = ")
-    assert unnamed(caught.value, "300 evaluations") == []
-    assert "or dt = 20 s is too long for" in str(caught.value)
+    assert str(refusal.value).startswith("the simulation diverged in step 1 (t = ")
+    assert unnamed(refusal.value, "300 evaluations") == []
+    assert "or dt = 20 s is too long for" in str(refusal.value)
 
 
-@pytest.mark.parametrize(("tau", "found"), [("fast", "str 'fast'"), (1.0, "shape ()"), ([[["x"]]], "list")])
-def test_efforts_that_are_none_are_refused(arm: Robot, tau: object, found: str) -> None:
+@pytest.mark.parametrize(("tau", "text"), [("fast", "str 'fast'"), (1.0, "shape ()"), ([[["x"]]], "list")])
+def test_efforts_that_are_none_are_refused(arm: Robot, tau: object, text: str) -> None:
     q, v = start(arm)
-    with pytest.raises(InvalidArgumentError, match=r"tau has .*expected \(") as caught:
+    with pytest.raises(InvalidArgumentError, match=r"tau has .*expected \(") as refusal:
         arm.simulate(q, v, tau, dt=1e-3, steps=2)
-    assert found in str(caught.value)
+    assert text in str(refusal.value)
 
 
 def test_adaptive_steps_tell_their_progress(arm: Robot) -> None:

@@ -30,9 +30,10 @@ BALL = configuration(["ball"], ["spherical"])
 class Springs:
     """M a = tau - k q of each joint; what was asked of it, by method."""
 
-    def __init__(self, k: Any = (4.0, 9.0), M: Any = ((2.0, 0.5), (0.5, 1.0)), at: Configuration = TWO) -> None:
-        self.configuration, self.free = at, np.ones(at.nv)
+    def __init__(self, k: Any = (4.0, 9.0), M: Any = ((2.0, 0.5), (0.5, 1.0)), joints: Configuration = TWO) -> None:
+        self.configuration, self.free = joints, np.ones(joints.nv)
         self.description = SimpleNamespace(passive=())  # they are loads
+        self.closed_motion = None
         self.k, self.M = np.asarray(k), np.asarray(M)
         self.asked: list[tuple[str, str]] = []
 
@@ -97,23 +98,23 @@ def test_records_are_those_of_every_step_thinned_out(integrator: str, method: st
     np.testing.assert_array_equal(full.v[0], V)
     assert (np.abs(np.diff(full.q, axis=0)).min(axis=1) > 0).all(), "else records of two steps are one"
     assert (full.p is not None) == (integrator == "implicit_midpoint")
-    for every, kept in ((2, slice(0, 7, 2)), (3, slice(0, 7, 3)), (7, slice(0, 8, 7)), (8, slice(0, 1))):
-        thin = run(Springs(), Q, V, tau, steps=7, every=every, **options)
+    for stride, records in ((2, slice(0, 7, 2)), (3, slice(0, 7, 3)), (7, slice(0, 8, 7)), (8, slice(0, 1))):
+        thin = run(Springs(), Q, V, tau, steps=7, every=stride, **options)
         for name in ("t", "q", "v", "p")[: 4 if full.p is not None else 3]:
-            np.testing.assert_array_equal(getattr(thin, name), getattr(full, name)[kept])
+            np.testing.assert_array_equal(getattr(thin, name), getattr(full, name)[records])
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("integrator", ALL)
 def test_a_batch_has_its_axes_before_those_of_records(integrator: str, method: str) -> None:
     q = np.stack([Q, 2 * Q, 0 * Q])
-    many = run(Springs(), q, V, every=2, integrator=integrator, method=method)
-    assert (many.q.shape, many.v.shape) == ((3, 3, 2), (3, 3, 2))
+    batch = run(Springs(), q, V, every=2, integrator=integrator, method=method)
+    assert (batch.q.shape, batch.v.shape) == ((3, 3, 2), (3, 3, 2))
     for member in range(3):
-        one = run(Springs(), q[member], V, every=2, integrator=integrator, method=method)
+        single = run(Springs(), q[member], V, every=2, integrator=integrator, method=method)
         # The adaptive steps are shared: their tolerance. The others are solved alone or together.
-        np.testing.assert_allclose(many.q[member], one.q, rtol=0, atol=1e-11 if integrator == "adaptive" else 1e-15)
-        np.testing.assert_allclose(many.v[member], one.v, rtol=0, atol=1e-11 if integrator == "adaptive" else 2e-15)
+        np.testing.assert_allclose(batch.q[member], single.q, rtol=0, atol=1e-11 if integrator == "adaptive" else 1e-15)
+        np.testing.assert_allclose(batch.v[member], single.v, rtol=0, atol=1e-11 if integrator == "adaptive" else 2e-15)
 
 
 def test_steps_of_the_midpoint_solve_its_equation() -> None:
@@ -165,7 +166,7 @@ def test_functions_see_the_state_at_each_step_and_are_asked_once(integrator: str
 @pytest.mark.parametrize("integrator", ["rk4", "semi_implicit_euler", "explicit_euler"])
 def test_quaternions_stay_of_unit_length(integrator: str, method: str) -> None:
     """Without springs a ball turns on: by steps along the exponential map exactly, by RK4 to its fourth order."""
-    ball = Springs(k=np.zeros(3), M=np.eye(3), at=BALL)
+    ball = Springs(k=np.zeros(3), M=np.eye(3), joints=BALL)
     motion = run(ball, BALL.neutral, [0.0, 0.0, 0.5], integrator=integrator, method=method)
     np.testing.assert_allclose(np.linalg.norm(motion.q, axis=1), 1.0, rtol=0, atol=1e-15)
     angle = 0.5 * motion.t / 2
@@ -190,10 +191,10 @@ def test_divergence_is_told_by_step_and_joint_and_nothing_else(integrator: str, 
             break
         steps += 1
     assert steps < 32
-    with pytest.raises(FailedPreconditionError) as caught:
+    with pytest.raises(FailedPreconditionError) as refusal:
         run(springs, [0.0, 1.0], [0.0, 0.0], tau, steps=40, **options)
     number = 100 + steps
-    assert unnamed(caught.value, f"step {number}", f"t = {8.0 * number:g} s", "'slide'", "dt = 8 s") == []
+    assert unnamed(refusal.value, f"step {number}", f"t = {8.0 * number:g} s", "'slide'", "dt = 8 s") == []
 
 
 @pytest.mark.parametrize("pushed", [False, True])
@@ -206,15 +207,15 @@ def test_a_fixed_step_is_one_kernel_where_it_can_be(integrator: str, method: str
         springs, Q, V, integrator=integrator, method=method, wrenches=Wrench("arm", (1.0, 0.0, 0.0)) if pushed else None
     )
     one_kernel = method == "articulated" and not (pushed and integrator == "rk4")
-    asked = (
+    calls = (
         [("step", method)] * 5 if one_kernel else [("forward_dynamics", method)] * (20 if integrator == "rk4" else 5)
     )
-    assert springs.asked == asked
+    assert springs.asked == calls
 
 
 def test_momenta_of_a_ball_that_is_pushed() -> None:
     """About one axis from rest, p = tau t, and the midpoint rule is exact for an angle of tau t^2 / 2."""
-    ball = Springs(k=np.zeros(3), M=np.eye(3), at=BALL)
+    ball = Springs(k=np.zeros(3), M=np.eye(3), joints=BALL)
     motion = run(ball, BALL.neutral, [0.0, 0.0, 0.0], [0.0, 0.0, 2.0], integrator="implicit_midpoint")
     assert motion.p is not None
     np.testing.assert_allclose(motion.p[:, 2], 2.0 * motion.t, rtol=0, atol=1e-15)
@@ -224,19 +225,19 @@ def test_momenta_of_a_ball_that_is_pushed() -> None:
 
 
 def test_a_ball_that_diverges_is_told_too() -> None:
-    ball = Springs(k=np.zeros(3), M=np.eye(3), at=BALL)
+    ball = Springs(k=np.zeros(3), M=np.eye(3), joints=BALL)
     with pytest.raises(FailedPreconditionError, match=naming("step 1", "t = 8 s", "'ball'")):
         run(ball, BALL.neutral, [0.0, 0.0, 0.0], [0.0, 0.0, 1e308], integrator="implicit_midpoint", dt=8.0)
 
 
 def test_momenta_are_measured_by_those_of_the_heaviest_joint() -> None:
     """From rest there are no momenta to compare with; a step converges as fast as with equal masses."""
-    asked = []
+    flow_counts = []
     for light in (1.0, 1e-12):
         springs = Springs(k=[4.0, 4.0 * light], M=np.diag([1.0, light]))
         run(springs, [0.3, 0.2], [0.0, 0.0], steps=1, integrator="implicit_midpoint")
-        asked.append(sum(name == "hamiltonian_flow" for name, _ in springs.asked))
-    assert asked[1] <= asked[0]
+        flow_counts.append(sum(name == "hamiltonian_flow" for name, _ in springs.asked))
+    assert flow_counts[1] <= flow_counts[0]
 
 
 @pytest.mark.parametrize("integrator", ALL)
@@ -253,6 +254,6 @@ def test_progress_ends_with_the_last_step_that_is_recorded(integrator: str) -> N
 
 @pytest.mark.parametrize("integrator", ALL)
 def test_a_robot_without_joints_does_nothing(integrator: str) -> None:
-    none = Springs(k=np.zeros(0), M=np.zeros((0, 0)), at=configuration([], []))
-    motion = run(none, np.zeros(0), np.zeros(0), integrator=integrator)
+    without_joints = Springs(k=np.zeros(0), M=np.zeros((0, 0)), joints=configuration([], []))
+    motion = run(without_joints, np.zeros(0), np.zeros(0), integrator=integrator)
     assert (motion.q.shape, motion.v.shape, len(motion.t)) == ((6, 0), (6, 0), 6)

@@ -18,12 +18,7 @@ from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.steps import STEPS
 from dyn_service.parsing.urdf.reader import read_text
 from dyn_service.simulation import stability
-from dyn_service.simulation.stability import (
-    LIMITS,
-    check_step,
-    chosen,
-    slopes_of,
-)
+from dyn_service.simulation.stability import LIMITS, check_step, chosen, slopes_of
 from tests.conftest import URDF
 from tests.counting import calls_of
 
@@ -187,7 +182,7 @@ def test_a_default_step_is_in_as_many_parts_as_the_configurations_drawn_need(mon
         check_step(robot, 1.001 * longest, "rk4")
 
 
-def test_parts_hold_efforts_and_records_of_the_whole_step() -> None:
+def test_parts_hold_efforts_and_records_of_the_whole_step(ipc_endpoint: str) -> None:
     """The same bits step by step, in blocks, over the wire and continued; functions and laws are asked once a step."""
     robot = two({"friction": 0.5}, {"friction": 0.3})
     rng = np.random.default_rng(1)
@@ -215,10 +210,7 @@ def test_parts_hold_efforts_and_records_of_the_whole_step() -> None:
     law = PDLaw(kp=3.0, kd=0.1, q_ref=np.zeros(2))
     by_law, by_function = (robot.simulate(q, v, x, **options) for x in (law, law.function(robot, 1e-3)))
     np.testing.assert_array_equal(by_law.q, by_function.q)
-    with (
-        Server([robot], endpoints=["inproc://parts-of-steps"]),
-        Client("inproc://parts-of-steps", timeout_s=60.0) as client,
-    ):
+    with Server([robot], endpoints=[ipc_endpoint]), Client(ipc_endpoint, timeout_s=60.0) as client:
         remote = client.robot("two").simulate(q, v, tau, **options)
         np.testing.assert_array_equal(remote.q, motion.q)
         assert (remote.integrator, remote.substeps) == (motion.integrator, motion.substeps)
@@ -230,9 +222,9 @@ def test_parts_hold_efforts_and_records_of_the_whole_step() -> None:
             client.robot("two").simulate(q, v, tau, integrator="rk4", **options)
 
 
-@pytest.mark.parametrize("every", [1, 500])
+@pytest.mark.parametrize("stride", [1, 500])
 @pytest.mark.parametrize("by_function", [False, True])
-def test_a_configuration_on_the_way_is_checked(every: int, by_function: bool) -> None:
+def test_a_configuration_on_the_way_is_checked(stride: int, by_function: bool) -> None:
     """Stretched, the shoulder's effective inertia is small, bent it is large: a motion that begins where steps are
     stable is refused where they are not, also between records and in a block.
     """
@@ -242,7 +234,7 @@ def test_a_configuration_on_the_way_is_checked(every: int, by_function: bool) ->
     damping = 2.785 * np.sqrt(light * heavy) / 1e-3
     robot = two({"damping": float(damping)}, {})
     start: tuple[Any, ...] = ([0.0, 1.0], [0.0, -4.0], (lambda t, q, v: np.zeros(2)) if by_function else None)
-    options: dict[str, Any] = {"dt": 1e-3, "every": every, "integrator": "rk4", **REST}
+    options: dict[str, Any] = {"dt": 1e-3, "every": stride, "integrator": "rk4", **REST}
     robot.simulate(*start, steps=500, **{**options, "dt": 1e-5})
     with pytest.raises(FailedPreconditionError, match=r"in step \d+ \(t = 0\.\d+ s\): joint 'shoulder'") as error:
         robot.simulate(*start, steps=500, **options)
@@ -254,13 +246,13 @@ def test_a_configuration_on_the_way_is_checked(every: int, by_function: bool) ->
     assert previous > np.sqrt(light * heavy)
 
 
-@pytest.mark.parametrize("every", [1, 100])
-def test_the_last_state_is_checked_also_after_a_short_way(every: int) -> None:
+@pytest.mark.parametrize("stride", [1, 100])
+def test_the_last_state_is_checked_also_after_a_short_way(stride: int) -> None:
     """The wrist moves by 0.03 rad, less than lies between two checks, to where the shoulder is too light."""
     robot = two({}, {})
     begin, end = (1.0 / np.linalg.inv(robot.mass_matrix([0.0, x]))[0, 0] for x in (0.4, 0.37))
     robot = two({"damping": float(2.785 * np.sqrt(begin * end) / 1e-3)}, {})
-    options: dict[str, Any] = {"dt": 1e-3, "every": every, "integrator": "rk4", **REST}
+    options: dict[str, Any] = {"dt": 1e-3, "every": stride, "integrator": "rk4", **REST}
     with pytest.raises(FailedPreconditionError, match=r"in step 101 \(t = 0.1 s\): joint 'shoulder'"):
         robot.simulate([0.0, 0.4], [0.0, -0.3], steps=100, **options)
     robot.simulate([0.0, 0.43], [0.0, -0.3], steps=100, **options)
@@ -289,21 +281,21 @@ def test_robots_without_damping_and_springs_are_not_checked() -> None:
     assert stability._SLOPES[robot] is None
 
 
-@pytest.mark.parametrize("every", [1, 300])
+@pytest.mark.parametrize("stride", [1, 300])
 @pytest.mark.parametrize("by_function", [False, True])
-def test_a_motion_too_fast_for_the_default_step_is_refused(every: int, by_function: bool) -> None:
+def test_a_motion_too_fast_for_the_default_step_is_refused(stride: int, by_function: bool) -> None:
     """A double pendulum that is thrown; RK4 is stable for it, and off by more than 0.01 rad after 0.3 s."""
     robot, v = two({}, {}), [200.0, -300.0]
     efforts = (lambda t, q, v: np.zeros(2)) if by_function else None
-    thrown: dict[str, Any] = {"dt": 1e-3, "steps": 300, "every": every}
-    exact = robot.simulate(np.zeros(2), v, **thrown, integrator="adaptive")
-    coarse = robot.simulate(np.zeros(2), v, **thrown, integrator="rk4")
+    options: dict[str, Any] = {"dt": 1e-3, "steps": 300, "every": stride}
+    exact = robot.simulate(np.zeros(2), v, **options, integrator="adaptive")
+    coarse = robot.simulate(np.zeros(2), v, **options, integrator="rk4")
     assert np.abs(coarse.q - exact.q).max() > 0.01
-    with pytest.raises(FailedPreconditionError, match=r"too long for the motion in step \d+ .* of at most") as caught:
-        robot.simulate(np.zeros(2), v, efforts, **thrown)
-    dt = 0.5 * float(re.search(r"at most (\S+) s", str(caught.value))[1])
+    with pytest.raises(FailedPreconditionError, match=r"too long for the motion in step \d+ .* of at most") as refusal:
+        robot.simulate(np.zeros(2), v, efforts, **options)
+    dt = 0.5 * float(re.search(r"at most (\S+) s", str(refusal.value))[1])
     parts = math.ceil(1e-3 / dt)
-    fine = robot.simulate(np.zeros(2), v, dt=1e-3 / parts, steps=300 * parts, every=every * parts)
+    fine = robot.simulate(np.zeros(2), v, dt=1e-3 / parts, steps=300 * parts, every=stride * parts)
     np.testing.assert_allclose(fine.q, exact.q, rtol=0, atol=1e-3 * np.abs(exact.q).max())  # as `RESOLVED` says
 
 

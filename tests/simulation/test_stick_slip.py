@@ -26,10 +26,10 @@ BLOCK = """<robot name="block"><link name="a"/><link name="b"><inertial><mass va
 MASS, FRICTION = 2.0, 8.0
 
 
-def block(friction: float = FRICTION, **more: Any) -> Robot:
+def block(friction: float = FRICTION, **fields: Any) -> Robot:
     """A block on a slope that pulls it by m g along its slide."""
     described = read_text(BLOCK)
-    return Robot(replace(described, joints=(replace(described.joints[0], friction=friction, **more),)))
+    return Robot(replace(described, joints=(replace(described.joints[0], friction=friction, **fields),)))
 
 
 def slope(pull: float) -> tuple[float, float, float]:
@@ -38,39 +38,41 @@ def slope(pull: float) -> tuple[float, float, float]:
 
 def test_below_its_friction_a_block_stands_to_the_last_bit() -> None:
     """Smoothed friction lets it creep."""
-    held = block().simulate([0.1], [0.0], dt=1e-3, steps=500, integrator="stick_slip", gravity=slope(0.99 * FRICTION))
-    assert np.all(held.q == 0.1)
-    assert np.all(held.v == 0.0)
+    motion = block().simulate([0.1], [0.0], dt=1e-3, steps=500, integrator="stick_slip", gravity=slope(0.99 * FRICTION))
+    assert np.all(motion.q == 0.1)
+    assert np.all(motion.v == 0.0)
     creeping = block().simulate([0.1], [0.0], dt=1e-3, steps=500, gravity=slope(0.99 * FRICTION))
     assert creeping.q[-1, 0] < 0.1 - 0.002
 
 
 def test_above_it_it_slides_with_what_is_left() -> None:
     pull, dt, steps = 1.5 * FRICTION, 1e-3, 500
-    found = block().simulate([0.0], [0.0], dt=dt, steps=steps, integrator="stick_slip", gravity=slope(pull))
-    assert np.allclose(found.v[:, 0], -(pull - FRICTION) / MASS * found.t, rtol=1e-12, atol=0)
+    motion = block().simulate([0.0], [0.0], dt=dt, steps=steps, integrator="stick_slip", gravity=slope(pull))
+    assert np.allclose(motion.v[:, 0], -(pull - FRICTION) / MASS * motion.t, rtol=1e-12, atol=0)
 
 
 def test_a_block_that_slides_comes_to_rest_where_its_energy_ends() -> None:
     """m v^2 / 2 = f x, and then it stands."""
     dt = 1e-3
-    found = block().simulate([0.0], [3.0], dt=dt, steps=1200, integrator="stick_slip", gravity=slope(0.0))
+    motion = block().simulate([0.0], [3.0], dt=dt, steps=1200, integrator="stick_slip", gravity=slope(0.0))
     stops = MASS * 3.0 / FRICTION
-    assert np.all(found.v[found.t > stops + 2 * dt] == 0.0)
-    assert np.all(found.v[found.t < stops - 2 * dt] > 0.0)
-    assert found.q[-1, 0] == pytest.approx(MASS * 9.0 / 2 / FRICTION, abs=2 * 3.0 * dt)
+    assert np.all(motion.v[motion.t > stops + 2 * dt] == 0.0)
+    assert np.all(motion.v[motion.t < stops - 2 * dt] > 0.0)
+    assert motion.q[-1, 0] == pytest.approx(MASS * 9.0 / 2 / FRICTION, abs=2 * 3.0 * dt)
 
 
 def test_a_spring_pulls_it_to_and_fro_until_it_sticks_off_its_rest() -> None:
     """Each swing is shorter by 4 f / k, and what is left below f / k is held: the closed solution."""
     k, friction = 100.0, 4.0
     robot = block(friction, stiffness=k, rest=0.0)
-    found = robot.simulate([0.5], [0.0], dt=1e-3, steps=3000, integrator="stick_slip", gravity=slope(0.0))
-    turns = found.q[1:-1, 0][(found.v[1:-1, 0] * found.v[2:, 0] < 0) | (found.v[2:, 0] == 0) & (found.v[1:-1, 0] != 0)]
+    motion = robot.simulate([0.5], [0.0], dt=1e-3, steps=3000, integrator="stick_slip", gravity=slope(0.0))
+    turns = motion.q[1:-1, 0][
+        (motion.v[1:-1, 0] * motion.v[2:, 0] < 0) | (motion.v[2:, 0] == 0) & (motion.v[1:-1, 0] != 0)
+    ]
     expected = [-0.42, 0.34, -0.26, 0.18, -0.10, 0.02]
     assert np.allclose(turns, expected, rtol=0, atol=2e-3)
-    assert np.all(found.q[-100:, 0] == found.q[-1, 0])
-    assert abs(found.q[-1, 0]) < friction / k
+    assert np.all(motion.q[-100:, 0] == motion.q[-1, 0])
+    assert abs(motion.q[-1, 0]) < friction / k
 
 
 @pytest.mark.parametrize("seed", wide(range(200), one_in(4)))
@@ -94,10 +96,10 @@ def test_conditions_hold_for_any_matrix(seed: int) -> None:
     def energy(x: np.ndarray) -> float:
         return float(x @ M @ x / 2 - r @ x + limit @ np.abs(x))
 
-    at = energy(v)
+    energy_at_v = energy(v)
     for _ in range(20):
-        moved = v + rng.normal(size=n) * 10.0 ** rng.uniform(-6, 0) * max(np.abs(v).max(), 1e-3)
-        assert energy(moved) >= at - 1e-12 * max(abs(at), abs(energy(moved)))
+        perturbed = v + rng.normal(size=n) * 10.0 ** rng.uniform(-6, 0) * max(np.abs(v).max(), 1e-3)
+        assert energy(perturbed) >= energy_at_v - 1e-12 * max(abs(energy_at_v), abs(energy(perturbed)))
 
 
 @pytest.mark.parametrize("seed", [33, 138, 175, 187, 309])
@@ -134,29 +136,29 @@ def test_matrices_and_efforts_broadcast_and_what_is_not_finite_stays_so() -> Non
     rng = np.random.default_rng(0)
     root = rng.normal(size=(3, 5, 5))
     M, r, limit = root @ root.mT, rng.normal(size=(3, 5)), rng.uniform(0.0, 1.0, 5)
-    alone = [velocities(M[k], r[j], limit) for k, j in ((0, 0), (1, 1), (2, 2), (0, 1), (1, 0))]
-    assert np.array_equal(velocities(M, r, limit), alone[:3])
-    assert np.array_equal(velocities(M[0], r[:2], limit), [alone[0], alone[3]])
-    assert np.array_equal(velocities(M[:2], r[0], limit), [alone[0], alone[4]])
+    singles = [velocities(M[k], r[j], limit) for k, j in ((0, 0), (1, 1), (2, 2), (0, 1), (1, 0))]
+    assert np.array_equal(velocities(M, r, limit), singles[:3])
+    assert np.array_equal(velocities(M[0], r[:2], limit), [singles[0], singles[3]])
+    assert np.array_equal(velocities(M[:2], r[0], limit), [singles[0], singles[4]])
     for bad in (np.nan, np.inf):
         pushed, heavy = r.copy(), M.copy()
         pushed[1, 2] = heavy[2, 3, 3] = bad
-        found = velocities(heavy, pushed, limit)
-        assert np.array_equal(found[0], alone[0])
-        assert np.isnan(found[1:]).all()
+        batch = velocities(heavy, pushed, limit)
+        assert np.array_equal(batch[0], singles[0])
+        assert np.isnan(batch[1:]).all()
 
 
 def test_without_friction_it_is_semi_implicit_euler() -> None:
     robot = restless(URDF / "panda.urdf", 2, {"armature", "springs"})
     q, v = np.full((2, 3, robot.nv), 0.2) * np.arange(1, 4)[:, None]
-    asked: dict[str, Any] = {"dt": 1e-3, "steps": 50}
-    sticking = robot.simulate(q, v, integrator="stick_slip", **asked)
-    euler = robot.simulate(q, v, integrator="semi_implicit_euler", **asked)
+    options: dict[str, Any] = {"dt": 1e-3, "steps": 50}
+    sticking = robot.simulate(q, v, integrator="stick_slip", **options)
+    euler = robot.simulate(q, v, integrator="semi_implicit_euler", **options)
     # Both are of first order; springs, half way to the end, are lighter by h^2 k / 2 m, here at most 1e-3.
     assert np.allclose(sticking.q, euler.q, rtol=0, atol=1e-3 * np.abs(euler.q - q[..., None, :]).max())
     loose = restless(URDF / "panda.urdf", 2, {"armature"})
     sticking, euler = (
-        loose.simulate(q, v, integrator=integrator, **asked) for integrator in ("stick_slip", "semi_implicit_euler")
+        loose.simulate(q, v, integrator=integrator, **options) for integrator in ("stick_slip", "semi_implicit_euler")
     )
     assert np.allclose(sticking.q, euler.q, rtol=0, atol=1e-9)
     assert np.allclose(sticking.v, euler.v, rtol=0, atol=1e-7)
@@ -167,14 +169,14 @@ def test_narrow_smoothed_friction_comes_near_it() -> None:
     robot = restless(URDF / "double_pendulum.urdf", 4, {"friction"})
     narrow = Robot(
         replace(
-            robot._description,
-            joints=tuple(replace(joint, friction_width=1e-4) for joint in robot._description.joints),
+            robot.evaluator.model.description,
+            joints=tuple(replace(joint, friction_width=1e-4) for joint in robot.evaluator.model.description.joints),
         )
     )
     ours = robot.simulate([0.3, 0.2], [1.0, -2.0], dt=1e-4, steps=2000, integrator="stick_slip", every=100)
-    theirs = narrow.simulate([0.3, 0.2], [1.0, -2.0], dt=2e-6, steps=100_000, every=5000)
-    assert np.abs(ours.q - theirs.q).max() < 2e-3
-    assert np.abs(ours.v - theirs.v).max() < 2e-2
+    smoothed = narrow.simulate([0.3, 0.2], [1.0, -2.0], dt=2e-6, steps=100_000, every=5000)
+    assert np.abs(ours.q - smoothed.q).max() < 2e-3
+    assert np.abs(ours.v - smoothed.v).max() < 2e-2
 
 
 @pytest.mark.parametrize(
@@ -185,13 +187,13 @@ def test_joints_too_stiff_for_others(name: str) -> None:
     robot = Robot.from_urdf(path_of(name))
     assert {"damping", "friction"} <= robot.tree.passive.acts
     q, v = robot.configuration.neutral, np.full(robot.nv, 0.5)
-    asked: dict[str, Any] = {"dt": 1e-3, "steps": 300, "gravity": (0.0, 0.0, 0.0)}
+    options: dict[str, Any] = {"dt": 1e-3, "steps": 300, "gravity": (0.0, 0.0, 0.0)}
     with pytest.raises(FailedPreconditionError, match=r"steps of 0.001 s of semi_implicit_euler are .* in step 1 "):
-        robot.simulate(q, v, integrator="semi_implicit_euler", **asked)
-    found = robot.simulate(q, v, integrator="stick_slip", **asked)
-    kinetic = robot.energy(found.q, found.v, gravity=(0.0, 0.0, 0.0)).kinetic
+        robot.simulate(q, v, integrator="semi_implicit_euler", **options)
+    motion = robot.simulate(q, v, integrator="stick_slip", **options)
+    kinetic = robot.energy(motion.q, motion.v, gravity=(0.0, 0.0, 0.0)).kinetic
     assert np.all(np.diff(kinetic) <= 1e-12 * kinetic[0])
-    assert np.all(found.v[-1] == 0.0)  # and friction holds it
+    assert np.all(motion.v[-1] == 0.0)  # and friction holds it
 
 
 @pytest.mark.parametrize("root", ["fixed", "floating"])
@@ -202,27 +204,26 @@ def test_joints_of_every_type_alone_and_in_a_batch(root: Any) -> None:
     lower, upper = robot.limits.lower, robot.limits.upper
     q = np.array([robot.configuration.random(rng, lower, upper) for _ in range(3)])
     v = rng.normal(size=(3, robot.nv))
-    asked: dict[str, Any] = {"dt": 1e-4, "steps": 60, "integrator": "stick_slip", "gravity": (0.0, 0.0, 0.0)}
-    batch = robot.simulate(q, v, **asked)
+    options: dict[str, Any] = {"dt": 1e-4, "steps": 60, "integrator": "stick_slip", "gravity": (0.0, 0.0, 0.0)}
+    batch = robot.simulate(q, v, **options)
     for k in range(3):
-        one = robot.simulate(q[k], v[k], **asked)
-        assert np.array_equal(one.q, batch.q[k])
-        assert np.array_equal(one.v, batch.v[k])
+        single = robot.simulate(q[k], v[k], **options)
+        assert np.array_equal(single.q, batch.q[k])
+        assert np.array_equal(single.v, batch.v[k])
     kinetic = robot.energy(batch.q, batch.v, gravity=(0.0, 0.0, 0.0)).kinetic
     assert np.all(kinetic[:, -1] < kinetic[:, 0])
 
 
-def test_over_the_wire_and_for_the_bare_tree() -> None:
+def test_over_the_wire_and_for_the_bare_tree(ipc_endpoint: str) -> None:
     robot = block()
-    with (
-        Server([robot], endpoints=["inproc://stick-slip"]) as server,
-        Client(server.endpoints[0], timeout_s=240.0) as client,
-    ):
+    with Server([robot], endpoints=[ipc_endpoint]), Client(ipc_endpoint, timeout_s=240.0) as client:
         remote = client.robot("block")
-        for asked in ({"gravity": slope(4.0)}, {"gravity": slope(4.0), "passive": False}, {"tau": [9.0]}):
-            given: dict[str, Any] = {"dt": 1e-3, "steps": 150, "integrator": "stick_slip", **asked}
-            here, there = (each.simulate([0.0], [0.1], **given) for each in (robot, remote))
-            assert np.array_equal(here.q, there.q)
+        for options in ({"gravity": slope(4.0)}, {"gravity": slope(4.0), "passive": False}, {"tau": [9.0]}):
+            arguments: dict[str, Any] = {"dt": 1e-3, "steps": 150, "integrator": "stick_slip", **options}
+            local_motion, remote_motion = (
+                simulator.simulate([0.0], [0.1], **arguments) for simulator in (robot, remote)
+            )
+            assert np.array_equal(local_motion.q, remote_motion.q)
     falling = robot.simulate(
         [0.0], [0.0], dt=1e-3, steps=100, integrator="stick_slip", passive=False, gravity=slope(4.0)
     )

@@ -34,10 +34,10 @@ def test_masses_that_a_controller_tolerates() -> None:
         name: {"query": "closed_loop", "output": name, "options": OPTIONS} for name in ("success", "final_error")
     } | {"rate": {"query": "closed_loop", "output": "success", "options": OPTIONS, "reduce": ["mean"]}}
     study = robot.study(vary, outputs, samples={"sample": {"count": 300}})
-    found = study.run(workers=2)
-    success, error = found.success.values, found.final_error.values
+    outputs = study.run(workers=2)
+    success, error = outputs.success.values, outputs.final_error.values
     assert 0.05 < success.mean() < 0.95
-    assert found.rate_mean == success.mean()
+    assert outputs.rate_mean == success.mean()
     assert np.array_equal(success, error <= 0.02)
     worst = int(np.argmax(error))
     state = study.state(worst)
@@ -55,9 +55,9 @@ def test_a_rollout_that_diverges_does_not_end_the_others() -> None:
         "v": {"values": [0.0, 1.0, 0.0], "dim": "start"},
         "gravity": {"constant": [0, 0, 0]},
     }
-    found = robot.study(vary, {"e": {"query": "closed_loop", "output": "final_error", "options": options}}).run()
-    assert np.isfinite(found.e.values).tolist() == [True, False, True]
-    assert json.loads(found.attrs["failures"]) == {"not finite": 1}
+    outputs = robot.study(vary, {"e": {"query": "closed_loop", "output": "final_error", "options": options}}).run()
+    assert np.isfinite(outputs.e.values).tolist() == [True, False, True]
+    assert json.loads(outputs.attrs["failures"]) == {"not finite": 1}
     with pytest.raises(InvalidArgumentError, match=naming("options.law", "'pid'", "computed_torque")):
         ClosedLoop(robot, {"law": "pid"})
     with pytest.raises(InvalidArgumentError, match="steps"):
@@ -70,9 +70,9 @@ def test_a_rollout_ends_at_its_last_step(steps: int) -> None:
     loop = ClosedLoop(robot, {**OPTIONS, "kp": 10.0, "kd": 1.0, "steps": steps})
     state = {"q": np.array([0.3, 0.1]), "v": np.array([0.2, -0.4])}
     motion = robot.simulate(state["q"], state["v"], loop.law, dt=1e-3, steps=steps)
-    found = loop(state)
-    assert found["final_error"] == np.abs(motion.q[-1] - [0.5, -0.5]).max()
-    assert found["final_speed"] == np.abs(motion.v[-1]).max()
+    outputs = loop(state)
+    assert outputs["final_error"] == np.abs(motion.q[-1] - [0.5, -0.5]).max()
+    assert outputs["final_speed"] == np.abs(motion.v[-1]).max()
     assert len(loop.replay(state).q) <= 2 * 64 + 1
 
 
@@ -94,11 +94,11 @@ def test_errors_that_are_no_divergence_are_raised(monkeypatch: pytest.MonkeyPatc
 def test_errors_are_those_from_the_set_point_of_each_time() -> None:
     robot = Robot.from_urdf("urdf/double_pendulum.urdf")
     steps = 640
-    along = np.linspace(0.0, 1.0, steps)
-    q_ref = np.stack([along, -along], axis=1)
+    ramp = np.linspace(0.0, 1.0, steps)
+    q_ref = np.stack([ramp, -ramp], axis=1)
     options = {**OPTIONS, "q_ref": q_ref.tolist(), "v_ref": (np.array([1.0, -1.0]) / (steps * 1e-3)).tolist()}
-    found = ClosedLoop(robot, {**options, "steps": steps})({"q": np.zeros(2), "v": np.zeros(2)})
+    outputs = ClosedLoop(robot, {**options, "steps": steps})({"q": np.zeros(2), "v": np.zeros(2)})
     # It follows with a small error; from the last set point it would be half of the way.
-    assert found["largest_error"] < 0.05
+    assert outputs["largest_error"] < 0.05
     motion = ClosedLoop(robot, {**options, "steps": steps}).replay({"q": np.zeros(2), "v": np.zeros(2)})
-    assert found["final_error"] == np.abs(motion.q[-1] - q_ref[-1]).max()
+    assert outputs["final_error"] == np.abs(motion.q[-1] - q_ref[-1]).max()

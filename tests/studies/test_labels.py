@@ -41,17 +41,17 @@ def floating() -> Robot:
 def some(robot: Robot, row: Query, lead: tuple[int, ...]) -> dict[str, Any]:
     """Returns numbers for the required inputs."""
     rng = np.random.default_rng(3)
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name in row.required:
         spec = row.inputs[name]
         if spec.kind == "link":
-            given[name] = robot.link_names[-1]
+            arguments[name] = robot.link_names[-1]
         elif spec.kind == "position":
             q = rng.normal(size=(*lead, robot.nq))
-            given[name] = robot.configuration.normalised(q)
+            arguments[name] = robot.configuration.normalised(q)
         else:
-            given[name] = rng.uniform(0.1, 1.0, size=(*lead, *spec.dims(robot.sizes)))
-    return given
+            arguments[name] = rng.uniform(0.1, 1.0, size=(*lead, *spec.dims(robot.sizes)))
+    return arguments
 
 
 def test_a_dataset_unpacks_to_names_and_its_values_to_arrays(panda: Robot) -> None:
@@ -63,28 +63,30 @@ def test_a_dataset_unpacks_to_names_and_its_values_to_arrays(panda: Robot) -> No
         assert np.array_equal(x.transpose("pose", "joint"), expected)
 
 
-def labelled(robot: Robot, row: Query, given: dict[str, Any], dims: tuple[str, ...], *, permuted: bool = True) -> Any:
+def labelled(
+    robot: Robot, row: Query, arguments: dict[str, Any], dims: tuple[str, ...], *, permuted: bool = True
+) -> Any:
     """Returns them as DataArrays, with the entries of q and v in another order."""
-    made = {}
-    for name, x in given.items():
+    labelled_arguments = {}
+    for name, x in arguments.items():
         spec = row.inputs[name]
         if isinstance(x, str) or (spec.scalar and spec.shape == (1,)):
-            made[name] = x if isinstance(x, str) else xr.DataArray(x[..., 0], dims=dims)
+            labelled_arguments[name] = x if isinstance(x, str) else xr.DataArray(x[..., 0], dims=dims)
             continue
         names = robot.configuration.position_names if spec.shape == ("nq",) else robot.configuration.velocity_names
         order = list(reversed(range(len(names)))) if permuted else list(range(len(names)))
-        made[name] = xr.DataArray(
+        labelled_arguments[name] = xr.DataArray(
             x[..., order], dims=(*dims, "joint"), coords={"joint": [names[k] for k in order]}
         ).transpose("joint", ...)
-    return made
+    return labelled_arguments
 
 
 @pytest.mark.parametrize("name", [name for name, row in QUERIES.items() if row.inputs])
 def test_every_row(floating: Robot, name: str) -> None:
     row = QUERIES[name]
-    given = some(floating, row, (3, 2))
-    want = row.outputs_of(getattr(floating, name)(**given))
-    eager = labelled(floating, row, given, ("run", "time"))
+    arguments = some(floating, row, (3, 2))
+    want = row.outputs_of(getattr(floating, name)(**arguments))
+    eager = labelled(floating, row, arguments, ("run", "time"))
     result = getattr(floating, name)(**eager)
     assert isinstance(result, xr.Dataset)
     assert result.attrs["equation"] == row.equation
@@ -98,8 +100,8 @@ def test_every_row(floating: Robot, name: str) -> None:
         assert graph[key].dims == result[key].dims
         for dimension in set(result[key].dims) & set(result.indexes):
             assert list(graph.indexes[dimension]) == list(result.indexes[dimension])
-    computed = graph.compute(scheduler="sync")
-    assert all(np.array_equal(computed[key].values, want[key], equal_nan=True) for key in row.outputs)
+    materialised = graph.compute(scheduler="sync")
+    assert all(np.array_equal(materialised[key].values, want[key], equal_nan=True) for key in row.outputs)
     for label in row.labels:
         if row.labels[label].of == "row" and row.labels[label].dimension == "nl":
             assert list(result.indexes["link"]) == list(want[label])
@@ -112,10 +114,10 @@ def test_names_not_positions(panda: Robot) -> None:
     names = list(panda.joint_names)
     order = [3, 1, 0, 2, 7, 6, 5, 4]
     x, y, z = (xr.DataArray(n[order], dims="joint", coords={"joint": [names[k] for k in order]}) for n in (q, v, a))
-    got = panda.inverse_dynamics(x, xr.DataArray(v, dims="joint", coords={"joint": names}), z).tau
-    assert np.array_equal(got.sel(joint=names).values, want)
-    assert got.attrs["units"] == "N m | N"
-    back = got.sel(joint=[names[k] for k in order])
+    tau = panda.inverse_dynamics(x, xr.DataArray(v, dims="joint", coords={"joint": names}), z).tau
+    assert np.array_equal(tau.sel(joint=names).values, want)
+    assert tau.attrs["units"] == "N m | N"
+    back = tau.sel(joint=[names[k] for k in order])
     assert np.array_equal(panda.forward_dynamics(x, y, back).a.values, panda.forward_dynamics(q, v, want))
     for wrong, error, words in (
         (x.isel(joint=slice(7)), InvalidArgumentError, ("no entry", names[4])),
@@ -137,21 +139,21 @@ def test_dimensions_broadcast_by_name(panda: Robot) -> None:
     masses = xr.DataArray([0.0 + 1e-9, 2.0], dims="mass", coords={"mass": [0.0, 2.0]})
     overlay = Overlay(payloads=Payload("panda_hand", masses))
     wrench = Wrench("panda_hand", force=xr.DataArray(rng.normal(size=(3, 3)), dims=("pose", "axis")))
-    got = panda.inverse_dynamics(q, v, 0.0 * v, overlay=overlay, wrenches=wrench).tau
-    assert got.sizes == {"pose": 3, "speed": 2, "mass": 2, "joint": 8}
-    assert list(got.indexes["mass"]) == [0.0, 2.0]
+    tau = panda.inverse_dynamics(q, v, 0.0 * v, overlay=overlay, wrenches=wrench).tau
+    assert tau.sizes == {"pose": 3, "speed": 2, "mass": 2, "joint": 8}
+    assert list(tau.indexes["mass"]) == [0.0, 2.0]
     for k, m in np.ndindex(3, 2):
-        one = panda.inverse_dynamics(
+        single = panda.inverse_dynamics(
             q.values[k],
             v.values[:, 1],
             np.zeros(8),
             overlay=Overlay(payloads=Payload("panda_hand", float(masses[m]))),
             wrenches=Wrench("panda_hand", force=wrench.force.values[k]),
         )
-        assert np.array_equal(got.isel(pose=k, speed=1, mass=m).values, one)
+        assert np.array_equal(tau.isel(pose=k, speed=1, mass=m).values, single)
     lazy = panda.inverse_dynamics(q.chunk(pose=1), v, 0.0 * v, overlay=overlay, wrenches=wrench).tau
     assert lazy.chunks is not None
-    assert np.array_equal(lazy.values, got.values)
+    assert np.array_equal(lazy.values, tau.values)
     with pytest.raises(InvalidArgumentError, match="without names"):
         panda.bias_forces(q, np.zeros((3, 8)))
     with pytest.raises(InvalidArgumentError, match="labels of the arrays differ"):
@@ -213,9 +215,9 @@ def test_names_that_the_result_needs(panda: Robot, query: str, dim: str, size: i
     """As a leading dimension, or as a coordinate of one, which silently took the place of the output."""
     coords = {"joint": list(panda.joint_names), "names": ("state", np.arange(size))}
     q = xr.DataArray(np.zeros((size, panda.nq)), dims=("state", "joint"), coords=coords)
-    for renamed, kind in ((q.rename(state=dim), "dimension"), (q.rename(names=dim), "coordinate")):
+    for argument, kind in ((q.rename(state=dim), "dimension"), (q.rename(names=dim), "coordinate")):
         with pytest.raises(InvalidArgumentError, match=f"the {kind} '{dim}' has the name of {role} of {query}: rename"):
-            getattr(panda, query)(renamed)
+            getattr(panda, query)(argument)
     assert getattr(panda, query)(q).sizes["state"] == size
 
 
@@ -238,7 +240,7 @@ def test_nothing_is_loaded_silently(panda: Robot) -> None:
     assert np.array_equal(energy.kinetic.compute(), panda.energy(np.zeros((6, 8)), np.ones((6, 8))).kinetic)
     assert numbers(x) is None
     assert numbers([x, x]) is None
-    before = source.reads
+    reads_before = source.reads
     for call in (
         lambda: panda.configuration.integrate(x, x),
         lambda: panda.gravity_forces([x[0, 0]] * 8),
@@ -248,7 +250,7 @@ def test_nothing_is_loaded_silently(panda: Robot) -> None:
     ):
         with pytest.raises(DynError):
             call()
-    assert source.reads == before
+    assert source.reads == reads_before
     assert np.array_equal(result.compute(), pickle.loads(pickle.dumps(result)).compute())
 
 

@@ -53,30 +53,30 @@ def robot() -> Robot:
 @pytest.fixture(scope="module")
 def study(robot: Robot) -> Study:
     vary = {key.replace("link2", robot.link_names[-1]): value for key, value in VARY.items()}
-    made: Study = robot.study(vary, OUTPUTS, **REST)
-    return made
+    study_of_loads: Study = robot.study(vary, OUTPUTS, **REST)
+    return study_of_loads
 
 
 def test_reductions_against_all_states(robot: Robot, study: Study) -> None:
-    found = study.run(chunks=1, workers=2)
+    result = study.run(chunks=1, workers=2)
     plan = study.plan
     assert (plan.dims, plan.shape) == (("mass", "motion", "sample"), (2, 3, 70_000))
     inputs = plan.block([slice(1, 2), slice(0, 3), slice(0, 70_000)])
     tau = robot.inverse_dynamics(**inputs).reshape(-1, 2)
-    got = {name: found[f"tau_{name}"].values[1] for name in OUTPUTS["tau"]["reduce"]}
-    assert np.array_equal(got["min"], tau.min(0))
-    assert np.array_equal(got["max"], tau.max(0))
-    assert np.array_equal(got["absmax"], np.abs(tau).max(0))
-    assert np.array_equal(found.tau_max_index.values[1], tau.argmax(0) + 210_000)
-    assert np.allclose(got["mean"], tau.mean(0), rtol=1e-13, atol=1e-13)  # rounding of 210,000 numbers
-    assert np.allclose(got["rms"], np.sqrt((tau**2).mean(0)), rtol=1e-13)
-    assert np.allclose(got["cubic_mean"], np.cbrt((np.abs(tau) ** 3).mean(0)), rtol=1e-13)
-    assert got["histogram"].sum() == tau.size
-    inside = np.histogram(tau[:, 0], np.linspace(-50.0, 50.0, 101))[0]
-    assert np.abs(got["histogram"][0, 1:-1] - inside).sum() <= 2  # an edge may round to either side
-    index = int(found.energy_max_index.values[1])
+    reductions = {name: result[f"tau_{name}"].values[1] for name in OUTPUTS["tau"]["reduce"]}
+    assert np.array_equal(reductions["min"], tau.min(0))
+    assert np.array_equal(reductions["max"], tau.max(0))
+    assert np.array_equal(reductions["absmax"], np.abs(tau).max(0))
+    assert np.array_equal(result.tau_max_index.values[1], tau.argmax(0) + 210_000)
+    assert np.allclose(reductions["mean"], tau.mean(0), rtol=1e-13, atol=1e-13)  # rounding of 210,000 numbers
+    assert np.allclose(reductions["rms"], np.sqrt((tau**2).mean(0)), rtol=1e-13)
+    assert np.allclose(reductions["cubic_mean"], np.cbrt((np.abs(tau) ** 3).mean(0)), rtol=1e-13)
+    assert reductions["histogram"].sum() == tau.size
+    counts_in_range = np.histogram(tau[:, 0], np.linspace(-50.0, 50.0, 101))[0]
+    assert np.abs(reductions["histogram"][0, 1:-1] - counts_in_range).sum() <= 2  # an edge may round to either side
+    index = int(result.energy_max_index.values[1])
     state = study.state(index)
-    assert robot.energy(state["q"], state["v"], overlay=state["overlay"]).kinetic == found.energy_max.values[1]
+    assert robot.energy(state["q"], state["v"], overlay=state["overlay"]).kinetic == result.energy_max.values[1]
 
 
 def test_the_same_bits_however_divided_and_interrupted(robot: Robot, study: Study, tmp_path: Path) -> None:
@@ -91,15 +91,15 @@ def test_the_same_bits_however_divided_and_interrupted(robot: Robot, study: Stud
 
     with pytest.raises(KeyboardInterrupt):
         study.run(tmp_path / "s", chunks=1, workers=1, progress=interrupt)
-    computed: list[Any] = []
-    again = Study(robot, study.specification)
-    task = again.task
-    again.task = lambda *what: (computed.append(what), task(*what))[1]  # type: ignore[method-assign]
-    assert want.identical(again.run(tmp_path / "s", workers=2))
-    assert len(computed) == 12 - 2  # two masses, six chunks each
-    computed.clear()
-    assert want.identical(again.run(tmp_path / "s"))
-    assert computed == []
+    tasks_run: list[Any] = []
+    resumed = Study(robot, study.specification)
+    task = resumed.task
+    resumed.task = lambda *arguments: (tasks_run.append(arguments), task(*arguments))[1]  # type: ignore[method-assign]
+    assert want.identical(resumed.run(tmp_path / "s", workers=2))
+    assert len(tasks_run) == 12 - 2  # two masses, six chunks each
+    tasks_run.clear()
+    assert want.identical(resumed.run(tmp_path / "s"))
+    assert tasks_run == []
     other = robot.with_payload(study.state(0)["overlay"].payloads[0])
     with pytest.raises(FailedPreconditionError, match=naming("another robot or study")):
         Study(other, study.specification).run(tmp_path / "s")
@@ -131,8 +131,8 @@ def test_killed_and_completed(tmp_path: Path) -> None:
     values = {"vary": {"q": {"uniform": [-3, 3]}, "v": {"uniform": [-1, 1]}, "a": {"constant": 0}}}
     values |= {"samples": {"sample": {"count": 200_000}}, "outputs": {"tau": {"query": "inverse_dynamics"}}}
     plan = Study(robot, specification(values)).plan
-    with xr.open_zarr(str(tmp_path / "study.zarr"), consolidated=False) as stored:
-        assert np.array_equal(stored.tau.values, robot.inverse_dynamics(**plan.block([slice(0, 200_000)])))
+    with xr.open_zarr(str(tmp_path / "study.zarr"), consolidated=False) as store:
+        assert np.array_equal(store.tau.values, robot.inverse_dynamics(**plan.block([slice(0, 200_000)])))
 
 
 def test_samples_do_not_depend_on_their_neighbours() -> None:
@@ -144,8 +144,8 @@ def test_samples_do_not_depend_on_their_neighbours() -> None:
         assert np.array_equal(points(4000, 9001), whole[4000:9001])
         assert np.abs(np.histogram(whole[:, 1], 10, (0, 1))[0] - 1000).max() < 120
     ours = Sampler(Samples(1 << 14, "sobol", seed=5), 4).entries(slice(0, 4))(0, 1 << 14)
-    theirs = qmc.Sobol(4, bits=32, seed=np.random.default_rng(5)).random(1 << 14)
-    assert np.array_equal(ours, theirs + 2.0**-33)
+    scipy_points = qmc.Sobol(4, bits=32, seed=np.random.default_rng(5)).random(1 << 14)
+    assert np.array_equal(ours, scipy_points + 2.0**-33)
     assert len(ours) > 2 * TILE
 
 
@@ -178,23 +178,23 @@ def test_failures_are_counted(robot: Robot) -> None:
     q = np.zeros((5, 2))
     q[3, 0], q[4, 1] = np.inf, 400.0
     vary = {"q": {"values": q.tolist(), "dim": "pose"}, "v": {"constant": 0.0}}
-    found = robot.study(
+    result = robot.study(
         vary,
         {"e": {"query": "energy", "output": "potential", "reduce": ["max", "mean"]}, "all": {"query": "bias_forces"}},
         check=["position"],
     ).run()
     want = robot.energy(q, np.zeros(2)).potential
     good = np.isfinite(want)
-    assert json.loads(found.attrs["failures"])["not finite"] == 1
-    assert json.loads(found.attrs["first_failures"])["not finite"] == 3
-    assert found.e_max.values == want[good].max()
-    assert np.isclose(found.e_mean.values, want[good].mean())
-    assert np.isnan(found["all"].values[3]).any()
+    assert json.loads(result.attrs["failures"])["not finite"] == 1
+    assert json.loads(result.attrs["first_failures"])["not finite"] == 3
+    assert result.e_max.values == want[good].max()
+    assert np.isclose(result.e_mean.values, want[good].mean())
+    assert np.isnan(result["all"].values[3]).any()
 
 
 def test_errors_name_the_field(robot: Robot) -> None:
     ok: dict[str, Any] = {"tau": {"query": "gravity_forces"}}
-    at = {"q": {"constant": 0.0}}
+    at_rest = {"q": {"constant": 0.0}}
     tau = {"query": "gravity_forces"}
     loop = {"query": "closed_loop", "options": {"law": "pd", "dt": 1e-3, "steps": 10, "q_ref": [0, 0], "kp": 1}}
     for vary, outputs, path, words in (
@@ -211,43 +211,48 @@ def test_errors_name_the_field(robot: Robot) -> None:
         ({"q": {"values": [10**400]}}, ok, "vary.q.values", ("numbers",)),
         ({"q.nobody": {"constant": 0}}, ok, "vary.q.nobody", ("'nobody'", robot.joint_names[1])),
         ({"payload.hand.mass": {"constant": 0}}, ok, "vary.payload.hand.mass", ("'hand'", robot.link_names[1])),
-        (at, {"tau": {"query": "energy", "output": "kinetic"}}, "vary.v", ("constant",)),
-        (at, {"tau": {"query": "gravity_force"}}, "outputs.tau.query", ("'gravity_forces'",)),
-        (at, {"tau": {**tau, "output": "forcs"}}, "outputs.tau.output", ("'forcs'", "'forces'")),
-        (at, {"tau": {**tau, "reduce": ["median"]}}, "outputs.tau.reduce[0]", ("'median'", "cubic_mean")),
-        (at, {"tau": {**tau, "reduce": "max"}}, "outputs.tau.reduce", ("'max'", "[max]")),
-        (at, {"tau": {**tau, "select": {"joint": ["x"]}}}, "outputs.tau.select.joint", ("'x'", *robot.joint_names)),
-        (at, {"tau": {**tau, "select": {"joint": "x"}}}, "outputs.tau.select.joint", ("'x'", "[x]")),
-        (at, {"tau": {**tau, "select": {"joints": ["x"]}}}, "outputs.tau.select.joints", ("'joints'", "'joint'")),
-        (at, {"tau": {**tau, "reduce": ["histogram"]}}, "outputs.tau.range", ("first < last", "None")),
-        (at, {"tau": {**tau, "options": {"gravty": [0, 0, 0]}}}, "outputs.tau.options", ("'gravty'", "'gravity'")),
-        (at, {"tau": {**tau, "options": {"gravity": [0, 0]}}}, "outputs.tau", ("gravity", "(2,)")),
-        (at, {"loop": loop}, "outputs.loop.options.kd", ("pd",)),
-        ({**at, "tua": {"constant": 0}}, ok, "vary.tua", ("gravity_forces", "'tua'", "q")),
+        (at_rest, {"tau": {"query": "energy", "output": "kinetic"}}, "vary.v", ("constant",)),
+        (at_rest, {"tau": {"query": "gravity_force"}}, "outputs.tau.query", ("'gravity_forces'",)),
+        (at_rest, {"tau": {**tau, "output": "forcs"}}, "outputs.tau.output", ("'forcs'", "'forces'")),
+        (at_rest, {"tau": {**tau, "reduce": ["median"]}}, "outputs.tau.reduce[0]", ("'median'", "cubic_mean")),
+        (at_rest, {"tau": {**tau, "reduce": "max"}}, "outputs.tau.reduce", ("'max'", "[max]")),
+        (
+            at_rest,
+            {"tau": {**tau, "select": {"joint": ["x"]}}},
+            "outputs.tau.select.joint",
+            ("'x'", *robot.joint_names),
+        ),
+        (at_rest, {"tau": {**tau, "select": {"joint": "x"}}}, "outputs.tau.select.joint", ("'x'", "[x]")),
+        (at_rest, {"tau": {**tau, "select": {"joints": ["x"]}}}, "outputs.tau.select.joints", ("'joints'", "'joint'")),
+        (at_rest, {"tau": {**tau, "reduce": ["histogram"]}}, "outputs.tau.range", ("first < last", "None")),
+        (at_rest, {"tau": {**tau, "options": {"gravty": [0, 0, 0]}}}, "outputs.tau.options", ("'gravty'", "'gravity'")),
+        (at_rest, {"tau": {**tau, "options": {"gravity": [0, 0]}}}, "outputs.tau", ("gravity", "(2,)")),
+        (at_rest, {"loop": loop}, "outputs.loop.options.kd", ("pd",)),
+        ({**at_rest, "tua": {"constant": 0}}, ok, "vary.tua", ("gravity_forces", "'tua'", "q")),
         ({"q": {"values": [0], "dim": "joint"}}, ok, "vary.q.dim", ("outputs.tau", "'joint'")),
         ({"q": {"values": [0], "dim": "a/b"}}, ok, "vary.q.dim", ("a/b",)),
-        (at, {"code": {"query": "gravity_forces"}}, "outputs.code", ("'code'",)),
-        (at, {"a.b": {"query": "gravity_forces"}}, "outputs.a.b", ("'a.b'",)),
+        (at_rest, {"code": {"query": "gravity_forces"}}, "outputs.code", ("'code'",)),
+        (at_rest, {"a.b": {"query": "gravity_forces"}}, "outputs.a.b", ("'a.b'",)),
         (
-            {**at, "v": {"values": [1, 2], "dim": "n"}, "a": {"values": [1], "dim": "n"}},
+            {**at_rest, "v": {"values": [1, 2], "dim": "n"}, "a": {"values": [1], "dim": "n"}},
             ok,
             "vary.v",
             ("'n'", "2", "1"),
         ),
     ):
-        with pytest.raises(DynError, match=naming(*words)) as caught:
+        with pytest.raises(DynError, match=naming(*words)) as refusal:
             robot.study(vary, outputs).run()
-        assert caught.value.path == path, str(caught.value)
-        assert str(caught.value).startswith(f"{path}: ")
+        assert refusal.value.path == path, str(refusal.value)
+        assert str(refusal.value).startswith(f"{path}: ")
 
 
 def test_wrenches_in_the_options_of_a_file(robot: Robot) -> None:
     vary = {name: {"constant": 0.3} for name in ("q", "v", "a")}
     push = {"link": robot.link_names[-1], "force": [0.0, 5.0, 0.0]}
     tau = {"query": "inverse_dynamics", "options": {"wrenches": [push]}}
-    found = robot.study(vary, {"tau": tau}).run()
-    still = np.full(2, 0.3)
-    assert np.array_equal(found.tau, robot.inverse_dynamics(still, still, still, wrenches=Wrench(**push)))
+    result = robot.study(vary, {"tau": tau}).run()
+    entries = np.full(2, 0.3)
+    assert np.array_equal(result.tau, robot.inverse_dynamics(entries, entries, entries, wrenches=Wrench(**push)))
     push["links"] = push.pop("link")
     with pytest.raises(InvalidArgumentError, match=naming("outputs.tau.options.wrenches[0]", "'links'", "force")):
         robot.study(vary, {"tau": tau}).run()
@@ -256,32 +261,32 @@ def test_wrenches_in_the_options_of_a_file(robot: Robot) -> None:
 def test_a_payload_of_nothing(robot: Robot) -> None:
     link = robot.link_names[-1]
     outputs = {"tau": {"query": "gravity_forces"}}
-    at: dict[str, Any] = {"q": {"constant": 0.5}, f"payload.{link}.com": {"constant": [0.3, 0.0, 0.0]}}
+    fixed: dict[str, Any] = {"q": {"constant": 0.5}, f"payload.{link}.com": {"constant": [0.3, 0.0, 0.0]}}
     for mass in ({"linspace": [0.0, 2.0, 3], "dim": "mass"}, {"values": [0, 1, 2], "dim": "mass"}):
-        tau = robot.study({**at, f"payload.{link}.mass": mass}, outputs).run().tau.values
+        tau = robot.study({**fixed, f"payload.{link}.mass": mass}, outputs).run().tau.values
         assert np.array_equal(tau[0], robot.gravity_forces([0.5, 0.5]))
         assert np.allclose(tau[2] - tau[1], tau[1] - tau[0], rtol=1e-12)
-    constant = robot.study({**at, f"payload.{link}.mass": {"constant": 0.0}}, outputs).run().tau.values
+    constant = robot.study({**fixed, f"payload.{link}.mass": {"constant": 0.0}}, outputs).run().tau.values
     assert np.array_equal(constant, tau[0])
     with pytest.raises(InvalidArgumentError, match=naming("at least 0 kg", "-1")):
-        robot.study({**at, f"payload.{link}.mass": {"values": [0, -1], "dim": "mass"}}, outputs).run()
+        robot.study({**fixed, f"payload.{link}.mass": {"values": [0, -1], "dim": "mass"}}, outputs).run()
 
 
 def test_checks_of_selected_outputs(robot: Robot) -> None:
     vary = {"q": {"constant": 0.0}, "v": {"constant": 0.0}, "a": {"values": [[0.0, 0.0], [0.0, 1e9]], "dim": "n"}}
     last = robot.joint_names[-1]
-    of = {"tau": {"query": "inverse_dynamics", "select": {"joint": [last]}, "reduce": ["max"]}}
-    found = robot.study(vary, of, check=["effort"]).run()
-    assert json.loads(found.attrs["failures"]) == {"effort": 1}
-    assert json.loads(found.attrs["first_failures"]) == {"effort": 1}
+    outputs_of_last = {"tau": {"query": "inverse_dynamics", "select": {"joint": [last]}, "reduce": ["max"]}}
+    result = robot.study(vary, outputs_of_last, check=["effort"]).run()
+    assert json.loads(result.attrs["failures"]) == {"effort": 1}
+    assert json.loads(result.attrs["first_failures"]) == {"effort": 1}
     kinetic = {"e": {"query": "energy", "output": "kinetic", "reduce": ["max"]}}
-    for check, outputs, given, word in (
+    for check, outputs, variation, word in (
         ("effort", kinetic, vary, "inverse_dynamics"),
         ("velocity", {"g": {"query": "gravity_forces"}}, {"q": {"constant": 0.0}}, "'v'"),
     ):
         with pytest.raises(InvalidArgumentError, match=word):
             robot.study(
-                {k: x for k, x in given.items() if outputs is not kinetic or k != "a"}, outputs, check=[check]
+                {k: x for k, x in variation.items() if outputs is not kinetic or k != "a"}, outputs, check=[check]
             ).run()
 
 
@@ -291,11 +296,11 @@ def test_numbers_of_the_fingerprint_are_exact(robot: Robot) -> None:
     other = masses.copy()
     other[1000] = np.nextafter(other[1000], 2.0)
     outputs = {"tau": {"query": "gravity_forces", "reduce": ["max"]}}
-    made = [
+    studies = [
         robot.study({"q": {"constant": 0.0}, "overlay": {"values": Overlay(links={link: Inertial(mass=x)})}}, outputs)
         for x in (masses, masses.copy(), other)
     ]
-    assert made[0].fingerprint == made[1].fingerprint != made[2].fingerprint
+    assert studies[0].fingerprint == studies[1].fingerprint != studies[2].fingerprint
 
 
 def test_a_store_that_was_not_ready_is_made_again(robot: Robot, tmp_path: Path) -> None:
@@ -337,10 +342,10 @@ def test_entries_robots_and_recordings(robot: Robot, tmp_path: Path) -> None:
     assert np.allclose(state["a"], np.gradient(v, 0.1, axis=0)[7])
     mass = robot.tree.inertia[-1].mass
     assert 0.9 * mass < float(state["overlay"].links[last].mass) < 1.1 * mass
-    others = robot.overlay_of([robot, robot.overlaid(state["overlay"])])
-    made = Plan(robot, {"q": Vary(constant=0.5), "overlay": Vary(values=others)}, {}, [])
-    assert made.dims == ("robot",)
-    block = made.block([slice(0, 2)])
+    overlays = robot.overlay_of([robot, robot.overlaid(state["overlay"])])
+    plan_of_robots = Plan(robot, {"q": Vary(constant=0.5), "overlay": Vary(values=overlays)}, {}, [])
+    assert plan_of_robots.dims == ("robot",)
+    block = plan_of_robots.block([slice(0, 2)])
     forces = robot.gravity_forces(**block)
     assert np.array_equal(forces[0], robot.gravity_forces([0.5, 0.5]))
     assert np.array_equal(forces[1], robot.overlaid(state["overlay"]).gravity_forces([0.5, 0.5]))
@@ -374,15 +379,17 @@ def test_a_payload_without_effect_on_any_query_is_an_error(robot: Robot) -> None
     ):
         robot.study({"q": {"constant": 0.5}, **payload}, {"place": poses}).explain()
     torques = {"query": "gravity_forces"}
-    both = robot.study({"q": {"constant": 0.5}, **payload}, {"tau": torques, "place": poses}).run()
-    assert np.ptp(both.tau.values, axis=0).max() > 1.0
+    result = robot.study({"q": {"constant": 0.5}, **payload}, {"tau": torques, "place": poses}).run()
+    assert np.ptp(result.tau.values, axis=0).max() > 1.0
 
 
-def _torques(robot: Robot, count: int, **more: Any) -> Study:
+def _torques(robot: Robot, count: int, **variations: Any) -> Study:
     vary = {name: {"uniform": [-1.0, 1.0]} for name in ("q", "v", "a")}
     outputs = {"tau": {"query": "inverse_dynamics", "reduce": ["min", "max", "absmax", "mean", "rms"]}}
-    made: Study = robot.study({**vary, **more}, outputs, samples={"sample": {"count": count, "seed": 2}})
-    return made
+    study_of_torques: Study = robot.study(
+        {**vary, **variations}, outputs, samples={"sample": {"count": count, "seed": 2}}
+    )
+    return study_of_torques
 
 
 @pytest.mark.parametrize("count", [70_001, 8192])
@@ -391,17 +398,17 @@ def test_compiled_passes_against_plain_calls(robot: Robot, count: int) -> None:
     assert study._kernel is not None
     tiles: list[Any] = []
     answers = study._tile_answers
-    study._tile_answers = lambda at: (tiles.append(at), answers(at))[1]  # type: ignore[method-assign]
-    found = study.run(workers=2, chunks=1)
+    study._tile_answers = lambda slices: (tiles.append(slices), answers(slices))[1]  # type: ignore[method-assign]
+    result = study.run(workers=2, chunks=1)
     assert [part[0].stop - part[0].start for part in tiles] == ([1] if count % 8 else [])  # Python computes the rest
     states = study.plan.block([slice(0, count)])
     tau = robot.inverse_dynamics(**states)
-    assert np.array_equal(found.tau_min, tau.min(0))
-    assert np.array_equal(found.tau_max, tau.max(0))
-    assert np.array_equal(found.tau_min_index, tau.argmin(0))
-    assert np.array_equal(found.tau_absmax_index, np.abs(tau).argmax(0))
-    assert np.allclose(found.tau_mean, tau.mean(0), rtol=1e-12, atol=1e-14)  # rounding of the sums
-    assert np.allclose(found.tau_rms, np.sqrt((tau**2).mean(0)), rtol=1e-13)
+    assert np.array_equal(result.tau_min, tau.min(0))
+    assert np.array_equal(result.tau_max, tau.max(0))
+    assert np.array_equal(result.tau_min_index, tau.argmin(0))
+    assert np.array_equal(result.tau_absmax_index, np.abs(tau).argmax(0))
+    assert np.allclose(result.tau_mean, tau.mean(0), rtol=1e-12, atol=1e-14)  # rounding of the sums
+    assert np.allclose(result.tau_rms, np.sqrt((tau**2).mean(0)), rtol=1e-13)
 
 
 def test_a_compiled_pass_leaves_states_that_are_not_finite_to_python(robot: Robot) -> None:
@@ -410,11 +417,11 @@ def test_a_compiled_pass_leaves_states_that_are_not_finite_to_python(robot: Robo
     vary = {"q": {"constant": 0.3}, "a": {"constant": 0.0}, "v": {"values": v.tolist(), "dim": "n"}}
     study = robot.study(vary, {"tau": {"query": "inverse_dynamics", "reduce": ["max", "mean"]}})
     assert study._kernel is not None
-    found = study.run()
+    result = study.run()
     tau = robot.inverse_dynamics([0.3, 0.3], np.delete(v, 5000)[:, None] * np.ones(2), np.zeros(2))
-    assert json.loads(found.attrs["first_failures"]) == {"not finite": 5000}
-    assert np.array_equal(found.tau_max, tau.max(0))
-    assert np.allclose(found.tau_mean, tau.mean(0), rtol=1e-12, atol=1e-14)
+    assert json.loads(result.attrs["first_failures"]) == {"not finite": 5000}
+    assert np.array_equal(result.tau_max, tau.max(0))
+    assert np.allclose(result.tau_mean, tau.mean(0), rtol=1e-12, atol=1e-14)
 
 
 def test_reduced_numbers() -> None:
@@ -431,15 +438,15 @@ def test_reduced_numbers() -> None:
 
 def test_explain_computes_one_chunk_once(robot: Robot) -> None:
     study = _torques(robot, 200_000)
-    computed: list[Any] = []
+    tasks_run: list[Any] = []
     task = study.task
-    study.task = lambda *what: (computed.append(what), task(*what))[1]  # type: ignore[method-assign]
+    study.task = lambda *arguments: (tasks_run.append(arguments), task(*arguments))[1]  # type: ignore[method-assign]
     study.explain()
     study.explain(workers=1)
-    assert computed == [(0, 0, 1)]
-    computed.clear()
+    assert tasks_run == [(0, 0, 1)]
+    tasks_run.clear()
     study.run(chunks=1, workers=1)
-    assert computed == [(0, k, k + 1) for k in range(4)]
+    assert tasks_run == [(0, k, k + 1) for k in range(4)]
 
 
 def test_explain_computes_few_of_states_that_take_long(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,13 +468,13 @@ def test_explain_of_a_store(robot: Robot, tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
     with pytest.raises(KeyboardInterrupt):
         study.run(tmp_path / "s", chunks=1, workers=1, progress=interrupt)
-    begun = study.explain(workers=1, store=tmp_path / "s")
-    assert (begun.states_left, begun.chunks, begun.chunks_left, begun.tasks) == (134_464, 4, 3, 4)
-    assert np.isclose(begun.seconds / study.explain(workers=1).seconds, 134_464 / 200_000)
+    estimate = study.explain(workers=1, store=tmp_path / "s")
+    assert (estimate.states_left, estimate.chunks, estimate.chunks_left, estimate.tasks) == (134_464, 4, 3, 4)
+    assert np.isclose(estimate.seconds / study.explain(workers=1).seconds, 134_464 / 200_000)
     study.run(tmp_path / "s")
-    again = _torques(robot, 200_000)
-    counts = _counted(again)
-    assert (again.explain(store=tmp_path / "s").seconds, counts) == (0.0, [])  # nothing is computed
+    reopened = _torques(robot, 200_000)
+    counts = _counted(reopened)
+    assert (reopened.explain(store=tmp_path / "s").seconds, counts) == (0.0, [])  # nothing is computed
     with pytest.raises(FailedPreconditionError, match=naming("another robot or study")):
         _torques(robot, 100).explain(store=tmp_path / "s")
 
@@ -477,12 +484,12 @@ def _counted(study: Study) -> list[int]:
     counts: list[int] = []
     tile, task = study._tile_answers, study.task
 
-    def counted(at: Any) -> Any:
-        counts.append(int(np.prod([part.stop - part.start for part in at])))
-        return tile(at)
+    def counted(slices: Any) -> Any:
+        counts.append(int(np.prod([part.stop - part.start for part in slices])))
+        return tile(slices)
 
     study._tile_answers = counted  # type: ignore[method-assign]
-    study.task = lambda *what: (counts.append(-1), task(*what))[1]  # type: ignore[method-assign]
+    study.task = lambda *arguments: (counts.append(-1), task(*arguments))[1]  # type: ignore[method-assign]
     return counts
 
 
@@ -533,8 +540,8 @@ def test_a_study_for_another_machine_needs_no_file(robot: Robot, tmp_path: Path)
     content = pickle.dumps((robot, study.specification))
     (tmp_path / "motion.npz").unlink()
     expected = (study.fingerprint, study.made_with)
-    there, here = _remote(content, expected, 0, 0, 1), study.task(0, 0, 1)
-    assert all(np.array_equal(there[name], here[name]) for name in here if name != "states")
+    remote_results, local_results = _remote(content, expected, 0, 0, 1), study.task(0, 0, 1)
+    assert all(np.array_equal(remote_results[name], local_results[name]) for name in local_results if name != "states")
     with pytest.raises(FailedPreconditionError, match=naming("a worker has")):
         _remote(content, (study.fingerprint, "another processor"), 0, 0, 1)
 
@@ -570,11 +577,11 @@ def test_labels_of_indices_and_histograms(robot: Robot) -> None:
         {"g": {"query": "gravity_forces", "reduce": ["max", "histogram"], "range": [-5.0, 5.0], "bins": 4}},
         samples={"sample": {"count": 64}},
     )
-    found = study.run()
-    assert found.g_max.attrs["units"] == "N m | N"
-    assert found.g_max_index.attrs["units"] == found.g_histogram.attrs["units"] == "1"
-    assert (found.g_histogram.attrs["range"], found.g_histogram.attrs["range_units"]) == ("[-5.0, 5.0]", "N m | N")
-    assert found.g_histogram.sizes["g_bin"] == 6
+    result = study.run()
+    assert result.g_max.attrs["units"] == "N m | N"
+    assert result.g_max_index.attrs["units"] == result.g_histogram.attrs["units"] == "1"
+    assert (result.g_histogram.attrs["range"], result.g_histogram.attrs["range_units"]) == ("[-5.0, 5.0]", "N m | N")
+    assert result.g_histogram.sizes["g_bin"] == 6
     with pytest.raises(InvalidArgumentError, match="first < last"):
         robot.study(
             {"q": {"constant": 0.0}}, {"g": {"query": "gravity_forces", "reduce": ["histogram"], "range": [1.0, 1.0]}}
@@ -598,10 +605,10 @@ def test_messages_of_a_bag_with_joints_in_another_order(robot: Robot, tmp_path: 
     from dyn_service.graph.bags.writer import BagWriter
     from dyn_service.messages.sensor_msgs import JointState
 
-    one, two = robot.joint_names
+    first, second = robot.joint_names
     with BagWriter(tmp_path / "motion.mcap") as bag:
-        for k, names in enumerate(([one, two], [two, one], ["other", two, one])):
-            values = [{one: 1.0, two: 2.0, "other": 9.0}[name] + k for name in names]
+        for k, names in enumerate(([first, second], [second, first], ["other", second, first])):
+            values = [{first: 1.0, second: 2.0, "other": 9.0}[name] + k for name in names]
             bag.write("/joint_states", JointState(name=names, position=values), k * 10**9)
     motion = recording(robot, tmp_path / "motion.mcap")
     assert motion["q"].tolist() == [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
@@ -656,7 +663,7 @@ def test_wrong_numbers_of_a_robot_name_their_key(robot: Robot) -> None:
     link, joint = robot.link_names[-1], robot.joint_names[0]
     payload, friction = f"payload.{link}.mass", f"joint.{joint}.friction"
     bodies = Overlay(links={link: Inertial(mass=np.array([1.0, -2.0]))})
-    for target, given, path, words in (
+    for target, variation, path, words in (
         (payload, {"values": [1.0, 2.0, -3.0]}, f"{payload}.values[2]", ("at least 0 kg", "-3")),
         (payload, {"values": [1.0, np.nan]}, f"{payload}.values[1]", ("nan",)),
         (payload, {"linspace": [1.0, -1.0, 3]}, f"{payload}.linspace", ("entry 2 along 'payload", "-1")),
@@ -670,11 +677,11 @@ def test_wrong_numbers_of_a_robot_name_their_key(robot: Robot) -> None:
         ("gravity", {"values": [[0, 0, -9.81], [0, 0, np.inf]]}, "gravity.values[1]", ("finite", "inf")),
         ("overlay", {"values": bodies}, "overlay", (f"links.{link}.mass", "-2")),
     ):
-        study = {"q": {"constant": 0.5}, "v": {"constant": 1.0}, "a": {"constant": 0.0}, target: given}
-        samples = {"sample": {"count": 5000}} if {*given} & {"uniform", "normal"} else {}
-        with pytest.raises(DynError, match=naming(*words)) as caught:
+        study = {"q": {"constant": 0.5}, "v": {"constant": 1.0}, "a": {"constant": 0.0}, target: variation}
+        samples = {"sample": {"count": 5000}} if {*variation} & {"uniform", "normal"} else {}
+        with pytest.raises(DynError, match=naming(*words)) as refusal:
             robot.study(study, {"tau": {"query": "inverse_dynamics", "reduce": ["max"]}}, samples=samples).explain()
-        assert caught.value.path == f"vary.{path}", str(caught.value)
+        assert refusal.value.path == f"vary.{path}", str(refusal.value)
 
 
 def test_wrong_samples_that_are_not_kept_name_their_key(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -682,40 +689,40 @@ def test_wrong_samples_that_are_not_kept_name_their_key(robot: Robot, monkeypatc
     mass = f"payload.{robot.link_names[-1]}.mass"
     vary = {"q": {"constant": 0.5}, mass: {"normal": [1.0, 0.25]}}
     study = robot.study(vary, {"tau": {"query": "gravity_forces"}}, samples={"sample": {"count": 70_000}})
-    with pytest.raises(InvalidArgumentError, match=naming(f"vary.{mass}.normal: entry", "at least 0 kg")) as caught:
+    with pytest.raises(InvalidArgumentError, match=naming(f"vary.{mass}.normal: entry", "at least 0 kg")) as refusal:
         study.run()
-    entry = int(str(caught.value).split("entry ")[1].split()[0])
+    entry = int(str(refusal.value).split("entry ")[1].split()[0])
     monkeypatch.undo()
-    assert study.plan.quantities[0].at(entry, entry + 1)[0] < 0.0  # the number that the error names
+    assert study.plan.quantities[0].values_at(entry, entry + 1)[0] < 0.0  # the number that the error names
 
 
 def test_outputs_with_other_entries_have_their_own_dimension(robot: Robot) -> None:
     first, second = robot.joint_names
-    one = {"query": "gravity_forces", "select": {"joint": [first]}, "reduce": ["max"]}
+    first_output = {"query": "gravity_forces", "select": {"joint": [first]}, "reduce": ["max"]}
     two = {"query": "inverse_dynamics", "select": {"joint": [second]}}
     vary = {"q": {"constant": 0.5}, "v": {"constant": 0.0}, "a": {"constant": 1e9}}
-    found = robot.study(vary, {"one": one, "two": two}, check=["effort"]).run()
-    assert (found.one_max.dims, list(found.indexes["joint"])) == (("joint",), [first])
-    assert (found.two.dims, list(found.indexes["two_joint"])) == (("two_joint",), [second])
-    assert json.loads(found.attrs["failures"]) == {"effort": 1}
+    result = robot.study(vary, {"one": first_output, "two": two}, check=["effort"]).run()
+    assert (result.one_max.dims, list(result.indexes["joint"])) == (("joint",), [first])
+    assert (result.two.dims, list(result.indexes["two_joint"])) == (("two_joint",), [second])
+    assert json.loads(result.attrs["failures"]) == {"effort": 1}
     for outputs, path in (
-        ({"one": {**one, "select": {"joint": []}}}, "outputs.one.select.joint"),
-        ({"one": {**one, "select": {"joint": [first, first]}}}, "outputs.one.select.joint"),
-        ({"one": one, "one_max": two}, "outputs.one_max"),
+        ({"one": {**first_output, "select": {"joint": []}}}, "outputs.one.select.joint"),
+        ({"one": {**first_output, "select": {"joint": [first, first]}}}, "outputs.one.select.joint"),
+        ({"one": first_output, "one_max": two}, "outputs.one_max"),
         ({"joint": two}, "outputs.joint"),
     ):
-        with pytest.raises(InvalidArgumentError) as caught:
+        with pytest.raises(InvalidArgumentError) as refusal:
             robot.study(vary, {"all": {"query": "inverse_dynamics"}, **outputs}).run()
-        assert caught.value.path == path, str(caught.value)
+        assert refusal.value.path == path, str(refusal.value)
 
 
 def test_options_of_python(robot: Robot) -> None:
     vary = {name: {"constant": 0.3} for name in ("q", "v", "a")}
     push = Wrench(robot.link_names[-1], force=np.array([0.0, 5.0, 0.0]))
     options = {"wrenches": [push], "gravity": np.array([0.0, 0.0, -1.6])}
-    found = robot.study(vary, {"tau": {"query": "inverse_dynamics", "options": options}}).run()
-    still = np.full(2, 0.3)
-    assert np.array_equal(found.tau, robot.inverse_dynamics(still, still, still, **options))
+    result = robot.study(vary, {"tau": {"query": "inverse_dynamics", "options": options}}).run()
+    entries = np.full(2, 0.3)
+    assert np.array_equal(result.tau, robot.inverse_dynamics(entries, entries, entries, **options))
 
 
 def test_a_full_disk_and_a_complete_store(robot: Robot, tmp_path: Path) -> None:
@@ -732,9 +739,9 @@ def test_a_full_disk_and_a_complete_store(robot: Robot, tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert study.run(tmp_path / "s").identical(study.run())
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "s").rglob("*")}
-    again = robot.study(vary, {"g": {"query": "gravity_forces"}}, samples=samples)
-    again.explain(store=tmp_path / "s")
-    assert again.run(tmp_path / "s").identical(study.run())
+    reopened = robot.study(vary, {"g": {"query": "gravity_forces"}}, samples=samples)
+    reopened.explain(store=tmp_path / "s")
+    assert reopened.run(tmp_path / "s").identical(study.run())
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "s").rglob("*")} == files  # nothing is written
-    assert again.plan.quantities[0].points is not None
-    assert again.plan.quantities[0].points.cache_info().currsize == 0  # no samples, no SciPy
+    assert reopened.plan.quantities[0].points is not None
+    assert reopened.plan.quantities[0].points.cache_info().currsize == 0  # no samples, no SciPy

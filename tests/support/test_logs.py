@@ -49,13 +49,13 @@ def write_some() -> None:
 def test_json(log) -> None:
     stream = log("json")
     write_some()
-    found = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert all(TIME.fullmatch(line.pop("time")) for line in found)
-    assert found[0] == {"level": "info", "node": "/arm/plant", "message": "plain news"}
-    assert found[1] == {"level": "warning", "node": "/arm/plant", "message": 'a "quoted"\nline \u00e9', "request": 17}
-    assert (found[2]["level"], found[2]["message"]) == ("error", "it ended")
-    assert found[2]["exception"].endswith("ZeroDivisionError: division by zero")
-    assert len(found) == 3
+    entries = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert all(TIME.fullmatch(line.pop("time")) for line in entries)
+    assert entries[0] == {"level": "info", "node": "/arm/plant", "message": "plain news"}
+    assert entries[1] == {"level": "warning", "node": "/arm/plant", "message": 'a "quoted"\nline \u00e9', "request": 17}
+    assert (entries[2]["level"], entries[2]["message"]) == ("error", "it ended")
+    assert entries[2]["exception"].endswith("ZeroDivisionError: division by zero")
+    assert len(entries) == 3
 
 
 def test_text(log) -> None:
@@ -97,20 +97,20 @@ def test_a_launch_is_one_object_a_line(tmp_path: Path) -> None:
         launch.wait_line("ready: 4 processes")
         launch.wait_line('"[1]"')
         assert launch.stop() == 0, launch.text
-    found = [json.loads(line) for line in launch.lines]
-    assert all(TIME.fullmatch(line["time"]) and line["level"] == "info" for line in found)
-    said = [(line["node"], line["message"]) for line in found]
-    assert ("/server", "pendulum: 9 kernels for control in ") in [(n, re.sub(r"in .*", "in ", m)) for n, m in said]
-    assert {("talker", "hello"), ("talker", "[1]"), ("launch", "ready: 4 processes")} <= set(said)
-    assert ("launch", "stopped: received SIGINT") in said
-    assert said[-1][0] == "launch"
-    assert re.match(r"(clean|not clean|nothing judged)\b", said[-1][1])
+    entries = [json.loads(line) for line in launch.lines]
+    assert all(TIME.fullmatch(line["time"]) and line["level"] == "info" for line in entries)
+    messages = [(line["node"], line["message"]) for line in entries]
+    assert ("/server", "pendulum: 9 kernels for control in ") in [(n, re.sub(r"in .*", "in ", m)) for n, m in messages]
+    assert {("talker", "hello"), ("talker", "[1]"), ("launch", "ready: 4 processes")} <= set(messages)
+    assert ("launch", "stopped: received SIGINT") in messages
+    assert messages[-1][0] == "launch"
+    assert re.match(r"(clean|not clean|nothing judged)\b", messages[-1][1])
 
 
 def test_a_node_may_have_its_own_format(tmp_path: Path) -> None:
     with Launched(moody(tmp_path, mood="crash", log_format="json", realtime={"affinity": [9999]})) as launch:
         assert launch.wait() == 1
     line = launch.wait_line("[moody] ").removeprefix("[moody] ")
-    found = json.loads(line)
-    assert (found["level"], found["node"]) == ("error", "/moody")
-    assert found["message"].startswith("/moody: realtime.affinity is refused: processor 9999 ")
+    entry = json.loads(line)
+    assert (entry["level"], entry["node"]) == ("error", "/moody")
+    assert entry["message"].startswith("/moody: realtime.affinity is refused: processor 9999 ")

@@ -14,25 +14,27 @@ from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.simulation.mujoco import MujocoEngine
 from dyn_service.support.documents import ConfigurationError
 from dyn_service.support.optional import LIBRARIES, MissingLibraryError, load, missing, require
+from tests.conftest import ROOT
 from tests.phrases import naming, unnamed
 
-ROOT = Path(__file__).parents[2]
-DEVELOPERS = {"bench", "test", "test-browser", "test-ros2", "docs", "fuzz", "lint"}
+DEVELOPERS = {"test"}
 """Extras of those who work on the package: none of its own code asks for them."""
 
 
 def test_the_table_is_the_projects_extras() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    declared = {
+    pyproject_libraries = {
         (re.match(r"[\w-]+", requirement).group(), extra)  # type: ignore[union-attr]
         for extra, requirements in extras.items()
         if extra not in DEVELOPERS
         for requirement in requirements
     }
-    said = {(library.distribution, library.extra) for library in LIBRARIES.values() if library.extra is not None}
+    table_libraries = {
+        (library.distribution, library.extra) for library in LIBRARIES.values() if library.extra is not None
+    }
     # one library may come with several extras: the table has one of them
-    assert said <= declared
-    assert {name for name, _ in said} == {name for name, _ in declared}
+    assert table_libraries <= pyproject_libraries
+    assert {name for name, _ in table_libraries} == {name for name, _ in pyproject_libraries}
 
 
 def test_the_sentence() -> None:
@@ -43,7 +45,7 @@ def test_the_sentence() -> None:
         == []
     )
     assert missing("it", "prometheus_client.core").endswith("pip install 'dyn_service[server]'")
-    assert missing("--engine pinocchio", "pinocchio").endswith("pip install pin")
+    assert missing("to_pinocchio", "pinocchio").endswith("pip install pin")
     assert missing("it", "nowhere_at_all") == "it needs 'nowhere_at_all', which is not installed"
 
 
@@ -102,4 +104,4 @@ def test_a_folder_called_mujoco_is_not_the_library(tmp_path: Path, monkeypatch: 
     robot = Robot.from_file(ROOT / "urdf" / "pendulum.urdf")
     with pytest.raises(MissingLibraryError, match=naming("'mujoco'", "'dyn_service[mujoco]'")):
         MujocoEngine(robot.as_described, robot.configuration, {}, dt_s=1e-3)
-    monkeypatch.delitem(sys.modules, "mujoco")
+    del sys.modules["mujoco"]  # not by `monkeypatch`, which would bring the folder back for later tests

@@ -69,9 +69,9 @@ def test_numbers_as_in_yaml_1_2() -> None:
     ],
 )
 def test_file_faults(text: str, values: list[str]) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         merged(text, "/n")
-    assert unnamed(caught.value, *values) == []
+    assert unnamed(error.value, *values) == []
 
 
 def test_type_fault_names_the_place_deep_inside() -> None:
@@ -79,11 +79,11 @@ def test_type_fault_names_the_place_deep_inside() -> None:
     parameters.merge_file(
         parse_document("c:\n  ros__parameters:\n    multi_sine:\n      period_s: long\n", "p.yaml"), "/c"
     )
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         parameters.to(ControllerParameters)
     assert (
         unnamed(
-            caught.value, "p.yaml:4: c.ros__parameters.multi_sine.period_s", "'multi_sine.period_s'", "number", "text"
+            error.value, "p.yaml:4: c.ros__parameters.multi_sine.period_s", "'multi_sine.period_s'", "number", "text"
         )
         == []
     )
@@ -95,19 +95,16 @@ def test_type_fault_names_the_place_deep_inside() -> None:
         ("{brake_s: .inf}", ["'brake_s'", "inf"]),  # brakes that never brake
         ("{max_catch_up_s: .inf}", ["'max_catch_up_s'", "inf"]),
         ("{actuators: {lag_s: [0.1, .nan]}}", ["'actuators.lag_s[1]'", "nan"]),
-        (
-            "{initial_position: {elbow: -.inf}}",
-            ["'initial_position.elbow'", "-inf"],
-        ),
+        ("{initial_position: {elbow: -.inf}}", ["'initial_position.elbow'", "-inf"]),
     ],
 )
 def test_parameters_are_finite(text: str, values: list[str]) -> None:
     parameters = Parameters()
     parameters.merge_file(parse_document(f"/n: {{ros__parameters: {text}}}", "p.yaml"), "/n")
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         parameters.to(PlantParameters)
-    assert str(caught.value).startswith("p.yaml:1: ")
-    assert unnamed(caught.value, *values) == []
+    assert str(error.value).startswith("p.yaml:1: ")
+    assert unnamed(error.value, *values) == []
 
 
 def test_command_line(tmp_path: Path) -> None:
@@ -131,19 +128,16 @@ def test_command_line(tmp_path: Path) -> None:
     ("argv", "values"),
     [
         (["--ros-args", "-p"], ["'-p'"]),
-        (
-            ["--ros-args", "--fast"],
-            ["'--fast'", "--log-level", "--param", "--params-file", "--remap", "-p", "-r"],
-        ),
+        (["--ros-args", "--fast"], ["'--fast'", "--log-level", "--param", "--params-file", "--remap", "-p", "-r"]),
         (["--ros-args", "-r", "a"], ["'a'"]),
         (["--ros-args", "-p", "a=1"], ["'a=1'"]),
         (["--ros-args", "-p", "a:=[1"], ["1", "YAML", "','", "']'", "'<stream end>'"]),
     ],
 )
 def test_command_line_faults(argv: list[str], values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as error:
         parse_arguments(argv, default_name="plant")
-    assert unnamed(caught.value, *values) == []
+    assert unnamed(error.value, *values) == []
 
 
 def merge_bomb(depth: int) -> str:
@@ -161,9 +155,9 @@ def test_merged_keys_do_not_multiply() -> None:
 
 def test_values_are_counted_as_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "MAX_NODES", 100)
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         parse_document("- 1\n" * 250 + "- [", "p.yaml")
-    assert str(caught.value) == "p.yaml:201: more than 100 values"
+    assert str(error.value) == "p.yaml:201: more than 100 values"
 
 
 def test_own_keys_override_merged_ones_and_the_first_of_several_those_after_it() -> None:
@@ -187,9 +181,9 @@ def test_own_keys_override_merged_ones_and_the_first_of_several_those_after_it()
     ],
 )
 def test_what_would_grow_beyond_its_bytes(text: str, values: list[str]) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as error:
         parse_document(text, "p.yaml")
-    assert unnamed(caught.value, *values) == []
+    assert unnamed(error.value, *values) == []
 
 
 def test_a_fault_in_a_section_for_several_nodes_names_the_node() -> None:

@@ -61,35 +61,35 @@ def state(settings: dict[str, object], prepare: str = "") -> dict[str, object]:
         [sys.executable, "-c", code, json.dumps(settings)], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, object] = json.loads(done.stdout)
-    return found
+    process_state: dict[str, object] = json.loads(done.stdout)
+    return process_state
 
 
 def test_all_of_it_is_off_by_default() -> None:
-    found = state({})
-    assert (found["done"], found["error"], found["told"]) == ("", None, [])
-    assert found["policies"] == [os.SCHED_OTHER] * 2
-    assert (found["locked_kib"], found["collecting"], found["frozen"]) == (0, True, False)
-    assert found["cpus"] == [sorted(os.sched_getaffinity(0))] * 2
+    process_state = state({})
+    assert (process_state["done"], process_state["error"], process_state["told"]) == ("", None, [])
+    assert process_state["policies"] == [os.SCHED_OTHER] * 2
+    assert (process_state["locked_kib"], process_state["collecting"], process_state["frozen"]) == (0, True, False)
+    assert process_state["cpus"] == [sorted(os.sched_getaffinity(0))] * 2
 
 
 @may
 @pytest.mark.parametrize(("policy", "number"), [("fifo", os.SCHED_FIFO), ("rr", os.SCHED_RR)])
 def test_all_of_it(policy: str, number: int) -> None:
-    asked = {"policy": policy, "priority": 7, "affinity": [CPU], "lock_memory": True, "freeze_collector": True}
-    found = state({**asked, "busy_poll_us": 50})
+    settings = {"policy": policy, "priority": 7, "affinity": [CPU], "lock_memory": True, "freeze_collector": True}
+    process_state = state({**settings, "busy_poll_us": 50})
     line = f"on cpu {CPU}, collector frozen, memory locked, busy polling 50 us, {policy} 7"
-    assert (found["done"], found["error"], found["told"]) == (f"realtime: {line}", None, [])
-    assert found["policies"] == [number] * 2  # the threads that were there, too
-    assert found["later"] == [os.SCHED_OTHER]  # those that come later are ordinary ones
-    assert (found["priority"], found["cpus"]) == (7, [[CPU]] * 2)
-    assert found["locked_kib"] > 10_000
-    assert (found["collecting"], found["frozen"]) == (False, True)
+    assert (process_state["done"], process_state["error"], process_state["told"]) == (f"realtime: {line}", None, [])
+    assert process_state["policies"] == [number] * 2  # the threads that were there, too
+    assert process_state["later"] == [os.SCHED_OTHER]  # those that come later are ordinary ones
+    assert (process_state["priority"], process_state["cpus"]) == (7, [[CPU]] * 2)
+    assert process_state["locked_kib"] > 10_000
+    assert (process_state["collecting"], process_state["frozen"]) == (False, True)
 
 
 @may
 @pytest.mark.parametrize(
-    ("settings", "refused"),
+    ("settings", "message"),
     [
         ({"policy": "fifo", "priority": 5}, "realtime.policy is refused: Operation not permitted"),
         (
@@ -102,24 +102,24 @@ def test_all_of_it(policy: str, number: int) -> None:
         ),
     ],
 )
-def test_what_the_system_refuses_is_said(settings: dict[str, object], refused: str) -> None:
+def test_what_the_system_refuses_is_said(settings: dict[str, object], message: str) -> None:
     limits = "import resource; resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))"
-    nobody = f"{limits}; resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0)); {AS_NOBODY}"
-    found = state(settings, nobody)
-    assert found["done"] is None
-    assert str(found["error"]).startswith(refused)
-    assert str(found["error"]).endswith("; allow it, or go on without it by realtime.required: false")
-    found = state({**settings, "freeze_collector": True, "required": False}, nobody)
-    assert (found["done"], found["error"]) == ("realtime: collector frozen", None)
-    (told,) = found["told"]
-    assert told.startswith(refused)
-    assert told.endswith("; it goes on without it")
-    assert found["policies"] == [os.SCHED_OTHER] * 2
-    assert found["locked_kib"] == 0
+    preparation = f"{limits}; resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0)); {AS_NOBODY}"
+    process_state = state(settings, preparation)
+    assert process_state["done"] is None
+    assert str(process_state["error"]).startswith(message)
+    assert str(process_state["error"]).endswith("; allow it, or go on without it by realtime.required: false")
+    process_state = state({**settings, "freeze_collector": True, "required": False}, preparation)
+    assert (process_state["done"], process_state["error"]) == ("realtime: collector frozen", None)
+    (warning,) = process_state["told"]
+    assert warning.startswith(message)
+    assert warning.endswith("; it goes on without it")
+    assert process_state["policies"] == [os.SCHED_OTHER] * 2
+    assert process_state["locked_kib"] == 0
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("settings", "message"),
     [
         ({"policy": "fifo"}, "realtime.priority is 0: policy fifo takes 1 to 99"),
         ({"policy": "rr", "priority": 100}, "realtime.priority is 100: policy rr takes 1 to 99"),
@@ -130,9 +130,9 @@ def test_what_the_system_refuses_is_said(settings: dict[str, object], refused: s
         ({"polcy": "fifo"}, "did you mean 'policy'?"),
     ],
 )
-def test_nonsense_is_refused_when_it_is_read(given: dict[str, object], message: str) -> None:
+def test_nonsense_is_refused_when_it_is_read(settings: dict[str, object], message: str) -> None:
     parameters = Parameters()
-    parameters.set("realtime", given, Document("a.yaml", None, {}), ())
+    parameters.set("realtime", settings, Document("a.yaml", None, {}), ())
     for kind in (ServerSettings, OwnParameters):  # one that has it, and one of a node that knows nothing of it
         with pytest.raises(InvalidArgumentError, match=re.escape(message)):
             typed(parameters, kind)
@@ -182,13 +182,13 @@ def test_a_launch_sets_its_nodes_apart(tmp_path: Path) -> None:
             assert os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_RR, name
             assert os.sched_getaffinity(pid) == {CPU}
         assert launch.stop() == 0, launch.text
-    for name, more in (
+    for name, polling in (
         ("server", ""),
         ("plant", "busy polling 20 us, "),
         ("controller", "busy polling 20 us, "),
         ("moody", ""),
     ):
-        assert f"[{name}] realtime: on cpu {CPU}, {more}rr 1" in launch.lines, launch.text
+        assert f"[{name}] realtime: on cpu {CPU}, {polling}rr 1" in launch.lines, launch.text
 
 
 def test_a_node_that_cannot_poll_busily_says_so(tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def test_the_pacer_polls_before_its_deadline_and_sleeps_no_further() -> None:
 
     pacer = Pacer(0.001, clock, sleep, busy_poll_s=100e-6)
     for _ in range(5):
-        before = looks[0]
+        previous_looks = looks[0]
         assert pacer.wait() == 1
-        assert 90 <= looks[0] - before <= 110
+        assert 90 <= looks[0] - previous_looks <= 110
         assert pacer.late_s <= 2e-6
     assert len(sleeps) == 5
     assert max(sleeps) < 0.9e-3
@@ -235,8 +235,8 @@ def test_a_parameter_file_says_it_to_dyn_serve_too(tmp_path: Path) -> None:
         assert json.loads(process.stdout.readline())["message"].startswith("ready: ")
         assert os.sched_getaffinity(process.pid) == {CPU}
         process.terminate()
-        _, said = process.communicate(timeout=240)
-        (line,) = (json.loads(line) for line in said.splitlines())
+        _, log = process.communicate(timeout=240)
+        (line,) = (json.loads(line) for line in log.splitlines())
         assert (line["level"], line["node"], line["message"]) == ("info", "/server", f"realtime: on cpu {CPU}")
     finally:
         process.kill()

@@ -46,10 +46,10 @@ def test_names_are_those_of_the_files() -> None:
 def test_parameter_files_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     payload = ROOT / "config" / "panda_payload.yaml"
-    for given in ("config/panda_payload.yaml", "panda_payload.yaml", "panda_payload", Path("config", "panda_payload")):
-        assert shipped.find_parameter_file(given) == payload
-    for own in ("elsewhere/panda_payload.yaml", "config/mine.yaml"):  # its reader says that it is not there
-        assert shipped.find_parameter_file(own) == Path(own)
+    for name in ("config/panda_payload.yaml", "panda_payload.yaml", "panda_payload", Path("config", "panda_payload")):
+        assert shipped.find_parameter_file(name) == payload
+    for missing_path in ("elsewhere/panda_payload.yaml", "config/mine.yaml"):  # its reader says that it is not there
+        assert shipped.find_parameter_file(missing_path) == Path(missing_path)
     made(tmp_path / "config" / "panda_payload.yaml")
     assert shipped.find_parameter_file("config/panda_payload.yaml") == Path("config/panda_payload.yaml")
 
@@ -69,11 +69,11 @@ def test_a_file_that_is_there_comes_first(tmp_path: Path, monkeypatch: pytest.Mo
 def test_where_packages_have_theirs(packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("inside", "beside", "shared", "bare"):
         made(packages / name / "__init__.py")
-    within = made(packages / "inside" / "launch" / "a.launch.yaml")
+    inside_file = made(packages / "inside" / "launch" / "a.launch.yaml")
     share = made(packages / "shared" / "share" / "launch" / "deep" / "a.launch.yaml")
     (packages / "shared" / "launch").mkdir()  # a module of such a name holds Python only
     (packages / "shared" / "launch" / "__init__.py").touch()
-    assert shipped.find_launch_file("a", "inside") == within
+    assert shipped.find_launch_file("a", "inside") == inside_file
     (packages / "launch").mkdir()
     made(packages / "launch" / "b.launch.yaml")  # files next to an installed package belong to another package
     with pytest.raises(InvalidArgumentError, match="package 'beside' ships no files"):
@@ -103,8 +103,8 @@ def test_a_wheel_brings_them(tmp_path: Path) -> None:
     subprocess.run([*pip, "install", *offline, "--target", tmp_path / "site", wheel], check=True, timeout=240)
     shutil.rmtree(sources)
 
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    user_folder = tmp_path / "elsewhere"
+    user_folder.mkdir()
     # only what the wheel has, and the libraries: no path of a checkout that is installed in place
     libraries = os.pathsep.join([str(tmp_path / "site"), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
     program = "import sys; sys.argv[0] = 'dyn'; from dyn_service.__main__ import main; main()"
@@ -112,12 +112,12 @@ def test_a_wheel_brings_them(tmp_path: Path) -> None:
     def dyn(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-S", "-c", program, *arguments],
-            cwd=elsewhere, env={**os.environ, "PYTHONPATH": libraries}, capture_output=True, text=True, timeout=240,
+            cwd=user_folder, env={**os.environ, "PYTHONPATH": libraries}, capture_output=True, text=True, timeout=240,
         )  # fmt: skip
 
-    listed = dyn("robots", "--json")
-    assert (listed.returncode, listed.stderr) == (0, "")
-    rows = {row["name"]: row for row in json.loads(listed.stdout)}
+    listing = dyn("robots", "--json")
+    assert (listing.returncode, listing.stderr) == (0, "")
+    rows = {row["name"]: row for row in json.loads(listing.stdout)}
     assert list(rows) == list(shipped.robots())
     assert rows["ur5e"]["joints"] == list(Robot.from_file(URDF / "ur5e.urdf").joint_names)
     share = tmp_path / "site" / "dyn_service" / "share"
@@ -141,12 +141,12 @@ for file in shipped.launch_files().values():
 """
     done = subprocess.run(
         [sys.executable, "-S", "-c", planning],
-        cwd=elsewhere, env={**os.environ, "PYTHONPATH": libraries}, capture_output=True, text=True, timeout=240,
+        cwd=user_folder, env={**os.environ, "PYTHONPATH": libraries}, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert {Path(line).parent for line in done.stdout.split()} == {share / "urdf"}
-    shown = dyn("launch", "panda_computed_torque", "--show-args")
-    assert shown.stderr == f"panda_computed_torque: {share / 'launch' / 'panda_computed_torque.launch.yaml'}\n"
+    arguments_page = dyn("launch", "panda_computed_torque", "--show-args")
+    assert arguments_page.stderr == f"panda_computed_torque: {share / 'launch' / 'panda_computed_torque.launch.yaml'}\n"
 
 
 def test_a_missing_file_with_the_name_of_a_shipped_robot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_missing_file_with_the_name_of_a_shipped_robot(monkeypatch: pytest.Mon
         for name in ("panda", "panda.urdf", "urdf/panda.urdf"):  # the last as the pages have it, in a checkout
             with pytest.raises(NotFoundError, match=naming("the name of a shipped robot", "find_robot('panda')")):
                 read(name)
-        with pytest.raises(NotFoundError) as caught:
+        with pytest.raises(NotFoundError) as error:
             read("nobody")
-        assert str(caught.value) == "the file nobody does not exist"
+        assert str(error.value) == "the file nobody does not exist"
     assert Robot.from_file(shipped.find_robot("panda")).nv == 8

@@ -29,12 +29,12 @@ from dyn_service.simulation.engines import integrator
 from dyn_service.simulation.rheonomic import RheonomicRobot
 from dyn_service.simulation.simulate import simulate
 from dyn_service.support.arguments import parse_arguments
-from dyn_service.support.suggestions import LISTED, LONGEST, MOST, closest, did_you_mean, known_instead
+from dyn_service.support.suggestions import MAX_COMPARED, MAX_LENGTH, MAX_LISTED, closest, did_you_mean, known_instead
 from dyn_service.support.validation import suggestion
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "near"),
+    ("name", "known_names", "nearest"),
     [
         ("intertial", ["inertial", "visual"], "inertial"),
         ("xzy", ["xyz", "rpy"], "xyz"),
@@ -47,23 +47,23 @@ from dyn_service.support.validation import suggestion
         ("qd", ["q", "v"], None),
         (None, ["none"], None),
         (["elbow"], ["elbow"], None),
-        ("x" * (LONGEST + 1), ["x" * LONGEST], None),
-        ("x" * LONGEST, ["x" * (LONGEST + 1)], None),
+        ("x" * (MAX_LENGTH + 1), ["x" * MAX_LENGTH], None),
+        ("x" * MAX_LENGTH, ["x" * (MAX_LENGTH + 1)], None),
     ],
 )
-def test_closest(name: object, known: list[str], near: str | None) -> None:
-    assert closest(name, known) == near
-    assert did_you_mean(name, known) == ("" if near is None else f"; did you mean '{near}'?")
+def test_closest(name: object, known_names: list[str], nearest: str | None) -> None:
+    assert closest(name, known_names) == nearest
+    assert did_you_mean(name, known_names) == ("" if nearest is None else f"; did you mean '{nearest}'?")
 
 
 def test_what_is_compared_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names come from strangers; comparing must not cost more than an answer."""
     compared: list[str] = []
-    monkeypatch.setattr(difflib, "get_close_matches", lambda _, known, **how: compared.extend(known) or [])
-    assert closest("elbow", [f"link_{i}" for i in range(MOST)] + ["elbo"]) is None
-    assert len(compared) == MOST
+    monkeypatch.setattr(difflib, "get_close_matches", lambda _, candidates, **how: compared.extend(candidates) or [])
+    assert closest("elbow", [f"link_{i}" for i in range(MAX_COMPARED)] + ["elbo"]) is None
+    assert len(compared) == MAX_COMPARED
     # Ten million pairs of characters a second is what difflib was seen to do at worst: a tenth of a second.
-    assert LONGEST**2 * MOST <= 2**20
+    assert MAX_LENGTH**2 * MAX_COMPARED <= 2**20
 
 
 def test_names_cannot_command_the_terminal() -> None:
@@ -116,7 +116,7 @@ MISSPELT: list[tuple[str, Callable[[], Any], str]] = [
     ("input of a command", lambda: asked("gravity_forces", {"gravty": 0}), "gravity"),
     ("query on a server", lambda: asked_of_a_server("mass_matrx"), "mass_matrix"),
     ("robot on a server", lambda: registry().get("double_pendelum"), "double_pendulum"),
-    ("input on a server", lambda: read_inputs(CONSTRAINTS, {"wrenche": []}, None, PENDULUM), "wrenches"),
+    ("input on a server", lambda: read_inputs(CONSTRAINTS, {"wrenche": []}, None), "wrenches"),
     ("option on a server", lambda: read_options(CONSTRAINTS, {"joint": []}), "joints"),
     ("key of a wrench on the wire", lambda: unpack_wrenches({"links": "a"}, "inputs.wrenches"), "link"),
     ("input of a computation",
@@ -132,12 +132,12 @@ MISSPELT: list[tuple[str, Callable[[], Any], str]] = [
 # fmt: on
 
 
-@pytest.mark.parametrize(("call", "near"), [pytest.param(*case[1:], id=case[0]) for case in MISSPELT])
-def test_misspelt_names_in_messages(call: Callable[[], Any], near: str) -> None:
-    with pytest.raises(DynError) as caught:
+@pytest.mark.parametrize(("call", "nearest"), [pytest.param(*case[1:], id=case[0]) for case in MISSPELT])
+def test_misspelt_names_in_messages(call: Callable[[], Any], nearest: str) -> None:
+    with pytest.raises(DynError) as error:
         call()
-    message = str(caught.value)
-    assert message.endswith(f"; did you mean '{near}'?")
+    message = str(error.value)
+    assert message.endswith(f"; did you mean '{nearest}'?")
     assert message.count("did you mean") == 1
 
 
@@ -148,9 +148,12 @@ def test_files_say_it_in_the_same_words() -> None:
 
 def test_lists_of_names_are_short() -> None:
     names = [f"a{k}" for k in range(60)]
-    assert known_instead("colour", names, "it has") == f"; it has {', '.join(names[:LISTED])} and {60 - LISTED} more"
-    assert known_instead("colour", names[:LISTED]) == f"; they are {', '.join(names[:LISTED])}"
+    assert (
+        known_instead("colour", names, "it has")
+        == f"; it has {', '.join(names[:MAX_LISTED])} and {60 - MAX_LISTED} more"
+    )
+    assert known_instead("colour", names[:MAX_LISTED]) == f"; they are {', '.join(names[:MAX_LISTED])}"
     assert known_instead("colour", []) == "; there are none"
-    with pytest.raises(DynError, match=r"no query 'dance'; the queries are .* more$") as caught:
+    with pytest.raises(DynError, match=r"no query 'dance'; the queries are .* more$") as error:
         PENDULUM.evaluate("dance", q=Q)
-    assert str(caught.value).count(", ") < LISTED
+    assert str(error.value).count(", ") < MAX_LISTED

@@ -74,6 +74,7 @@ class Edit:
         """
         replacing = _Replacing(_expression(self.old), _expression(self.new))
         if replacing.old == ast.dump(replacing.new):
+            # An edit that changes nothing would pass for a term that no case sees.
             raise EditError(f"{self.module}.{self.function}: '{self.new}' is what stands there")
         edited, function = self._copied(tree)
         replacing.generic_visit(function)
@@ -85,22 +86,22 @@ class Edit:
 
     def _copied(self, tree: ast.Module) -> tuple[ast.Module, ast.AST]:
         """The module with a copy of the function, and that; the rest of it is shared."""
-        made = copy.copy(tree)
-        found: Any = made
+        module_copy = copy.copy(tree)
+        scope: Any = module_copy
         *classes, function = self.function.split(".")
         for name in (*classes, function):
-            inside = [
+            places = [
                 k
-                for k, node in enumerate(found.body)
+                for k, node in enumerate(scope.body)
                 if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name
             ]
-            if len(inside) != 1:
-                raise EditError(f"{self.module} has {len(inside)} functions {self.function}, expected 1")
-            (k,) = inside
-            child = copy.deepcopy(found.body[k]) if name == function else copy.copy(found.body[k])
-            found.body = [*found.body[:k], child, *found.body[k + 1 :]]
-            found = child
-        return made, found
+            if len(places) != 1:
+                raise EditError(f"{self.module} has {len(places)} functions {self.function}, expected 1")
+            (k,) = places
+            child = copy.deepcopy(scope.body[k]) if name == function else copy.copy(scope.body[k])
+            scope.body = [*scope.body[:k], child, *scope.body[k + 1 :]]
+            scope = child
+        return module_copy, scope
 
 
 class _Replacing(ast.NodeTransformer):
@@ -127,30 +128,32 @@ def edited(edit: Edit | None = None) -> Iterator[dict[str, ModuleType]]:
     Raises:
         EditError: The edit does not fit the source.
     """
-    made: dict[str, ModuleType] = {}
+    modules: dict[str, ModuleType] = {}
     try:
         sys.modules["edited"] = ModuleType("edited")
         sys.modules["edited"].expressions = expressions  # type: ignore[attr-defined]
         for module in MODULES:
             name = _last(module)
             same = edit is None or MODULES.index(module) < MODULES.index(edit.module)  # imports nothing edited
-            if same and module in _WRITTEN:
-                made[name] = sys.modules[f"edited.{name}"] = _WRITTEN[module]
+            if same and module in _UNEDITED_MODULES:
+                modules[name] = sys.modules[f"edited.{name}"] = _UNEDITED_MODULES[module]
                 continue
-            made[name] = sys.modules[f"edited.{name}"] = ModuleType(f"edited.{name}")
+            modules[name] = sys.modules[f"edited.{name}"] = ModuleType(f"edited.{name}")
             code = _code(module)
             if edit is not None and edit.module == module:
                 code = compile(edit.made_in(_tree(module)), f"{module} edited", "exec")
-            exec(code, made[name].__dict__)
+            # The package's own modules are imported already and stay as they are: a mutant of them would be every
+            # test's.
+            exec(code, modules[name].__dict__)
             if same:
-                _WRITTEN[module] = made[name]
-        yield made
+                _UNEDITED_MODULES[module] = modules[name]
+        yield modules
     finally:
         for name in [name for name in sys.modules if name.partition(".")[0] == "edited"]:
             del sys.modules[name]
 
 
-_WRITTEN: dict[str, ModuleType] = {}
+_UNEDITED_MODULES: dict[str, ModuleType] = {}
 """Modules as they are written, made once."""
 
 
@@ -163,10 +166,12 @@ def _code(module: str) -> CodeType:
 def _tree(module: str) -> ast.Module:
     """The module's syntax tree, importing from `edited`."""
     tree = ast.parse((PACKAGE / f"{module.replace('.', '/')}.py").read_text())
-    theirs = {f"dyn_service.{one}": f"edited.{_last(one)}" for one in MODULES} | {"dyn_service.dynamics": "edited"}
+    edited_names = {f"dyn_service.{module_name}": f"edited.{_last(module_name)}" for module_name in MODULES} | {
+        "dyn_service.dynamics": "edited"
+    }
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in theirs:
-            node.module = theirs[node.module]
+        if isinstance(node, ast.ImportFrom) and node.module in edited_names:
+            node.module = edited_names[node.module]
     return tree
 
 

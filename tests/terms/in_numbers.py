@@ -7,6 +7,7 @@ under weight that no axis lies along, pushed by a wrench on every link.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any
 
@@ -27,15 +28,37 @@ XML = random_urdf(12)
 
 GRAVITY = np.array([0.7, -1.3, -9.81])
 STEP_S = 0.01
-TURNED = np.array([0.4, -1.1, 2.3])
-PLACE = (np.array([0.3, -0.2, 0.11]), np.array(pin.rpy.rpyToMatrix(*TURNED)))
-"""Poses of sensors in the frames of their joints or links: xyz, and R of `TURNED`, roll, pitch and yaw."""
+SENSOR_RPY = np.array([0.4, -1.1, 2.3])
+SENSOR_POSE = (np.array([0.3, -0.2, 0.11]), np.array(pin.rpy.rpyToMatrix(*SENSOR_RPY)))
+"""Poses of sensors in the frames of their joints or links: xyz, and R of `SENSOR_RPY`, roll, pitch and yaw."""
 
 Case = tuple[Callable[[], Any], Callable[[], np.ndarray]]
 """Ours and Pinocchio's."""
 
 
+# Hundreds of edits are compared with the same few models.
 _oracle = cache(Oracle)
+
+
+@dataclass(frozen=True)
+class Links:
+    """Motion and loads of the moving links, a row of each: vectors in its joint's axes, at its joint's origin.
+
+    lever: from there to the centre of mass.
+    """
+
+    rotation: list[np.ndarray]
+    omega: list[np.ndarray]
+    linear: list[np.ndarray]
+    alpha: list[np.ndarray]
+    origin: list[np.ndarray]
+    loads: list[np.ndarray]
+    lever: list[np.ndarray]
+
+    def accelerations(self, points: list[np.ndarray]) -> list[np.ndarray]:
+        """Of a point on each link."""
+        motions = zip(self.origin, self.alpha, self.omega, points, strict=True)
+        return [a + np.cross(alpha, p) + np.cross(omega, np.cross(omega, p)) for a, alpha, omega, p in motions]
 
 
 @cache
@@ -47,17 +70,18 @@ def _tree(welded: bool) -> Tree:
 class Numbers:
     """The two sides of each comparison, by name.
 
-    made: the modules of `dynamics/` by name. welded: the tree of the moving bodies, whose first body moves, instead of
+    modules: those of `dynamics/` by name. welded: the tree of the moving bodies, whose first body moves, instead of
     the full one, whose first body is the ground. Pinocchio welds too; for the full tree its fixed joints turn, held.
     """
 
-    def __init__(self, made: Mapping[str, Any], *, welded: bool = False) -> None:
-        self.made, self.welded = made, welded
+    def __init__(self, modules: Mapping[str, Any], *, welded: bool = False) -> None:
+        self.modules, self.welded = modules, welded
         self.tree = _tree(welded)
         rng = np.random.default_rng(0)
         self.q, self.v, self.a = rng.uniform(-1.5, 1.5, (3, self.tree.nv))
         self.wrenches = rng.uniform(-5.0, 5.0, (len(self.tree), 6))
         self.free = _oracle(XML)
+        # Pinocchio merges bodies behind fixed joints; with joints that turn and are held it has a row for each.
         self.held = _oracle(XML if welded else with_fixed_joints_turning(XML))
         for oracle in (self.free, self.held):
             oracle.model.gravity.linear = GRAVITY
@@ -92,6 +116,7 @@ class Numbers:
         forces = pin.StdVec_Force()
         forces.extend([pin.Force(np.zeros(6)) for _ in range(model.njoints)])
         for i, row in zip(self.bodies, self.rows, strict=True):
+            # Pinocchio has the force first, this package the torque.
             forces[row] = pin.Force(self.wrenches[i][3:], self.wrenches[i][:3])
         q, v, a = (self.spread(x) for x in (self.q, self.v, self.a))
         pin.rnea(model, data, self.held.position(q), v, a, forces)
@@ -105,9 +130,13 @@ class Numbers:
     def cases(self) -> dict[str, Case]:
         parts = (
             self._efforts,
+            self._accelerations,
+            self._terms,
             self._loads,
             self._momenta,
             self._links,
+            self._recursion,
+            self._jacobians,
             self._points,
             self._steps,
             self._derivatives,
@@ -117,14 +146,13 @@ class Numbers:
         return {name: case for part in (*parts, self._blocks, self._branch_inertias) for name, case in part().items()}
 
     def _efforts(self) -> dict[str, Case]:
-        made, tree, oracle = self.made, self.tree, self.free
+        modules, tree, oracle = self.modules, self.tree, self.free
         q, v, a, g = (ex.matrix(x) for x in (self.q, self.v, self.a, GRAVITY))
-        W = made["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
+        W = modules["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
         tau_free = oracle.inverse_dynamics(self.q, self.v, self.a)
         tau_pushed = self.pushed.tau[self.movable].copy()
-        M = oracle.mass_matrix(self.q)
-        zero, kp, kd = np.zeros(tree.nv), 3.0, 0.5
-        asked = self.a + kd * (0.1 - self.v) + kp * (0.2 - self.q)
+        kp, kd = 3.0, 0.5
+        commanded_a = self.a + kd * (0.1 - self.v) + kp * (0.2 - self.q)
         tracking = (
             ex.matrix([0.2] * tree.nv),
             ex.matrix([0.1] * tree.nv),
@@ -132,52 +160,69 @@ class Numbers:
             ex.matrix([kp] * tree.nv),
             ex.matrix([kd] * tree.nv),
         )
-        terms = cache(lambda: made["projected"].terms(tree, q, v, ex.matrix(tau_free), g, W))
-        rest = oracle.inverse_dynamics(self.q, zero, zero)
-        cases: dict[str, Case] = {
-            "inverse_dynamics": (lambda: made["newton_euler"].inverse_dynamics(tree, q, v, a, g), lambda: tau_free),
+        return {
+            "inverse_dynamics": (lambda: modules["newton_euler"].inverse_dynamics(tree, q, v, a, g), lambda: tau_free),
             "inverse_dynamics, pushed": (
-                lambda: made["newton_euler"].inverse_dynamics(tree, q, v, a, g, W),
+                lambda: modules["newton_euler"].inverse_dynamics(tree, q, v, a, g, W),
                 lambda: tau_pushed,
             ),
             "bias_forces": (
-                lambda: made["newton_euler"].bias_forces(tree, q, v, g),
+                lambda: modules["newton_euler"].bias_forces(tree, q, v, g),
                 lambda: oracle.bias_forces(self.q, self.v),
             ),
             "gravity_forces": (
-                lambda: made["newton_euler"].gravity_forces(tree, q, g),
+                lambda: modules["newton_euler"].gravity_forces(tree, q, g),
                 lambda: oracle.gravity_forces(self.q),
             ),
             "computed_torque": (
-                lambda: made["newton_euler"].computed_torque(tree, q, v, *tracking, g),
-                lambda: oracle.inverse_dynamics(self.q, self.v, asked),
+                lambda: modules["newton_euler"].computed_torque(tree, q, v, *tracking, g),
+                lambda: oracle.inverse_dynamics(self.q, self.v, commanded_a),
             ),
             "computed_torque, pushed": (
-                lambda: made["newton_euler"].computed_torque(tree, q, v, *tracking, g, W),
-                lambda: oracle.inverse_dynamics(self.q, self.v, asked) + tau_pushed - tau_free,
+                lambda: modules["newton_euler"].computed_torque(tree, q, v, *tracking, g, W),
+                lambda: oracle.inverse_dynamics(self.q, self.v, commanded_a) + tau_pushed - tau_free,
             ),
-            "mass_matrix": (lambda: ex.matrix(made["mass_matrix"].mass_matrix(tree, q)), lambda: M),
-            "projected": (lambda: made["projected"].inverse_dynamics(tree, q, v, a, g), lambda: tau_free),
+            "mass_matrix": (
+                lambda: ex.matrix(modules["mass_matrix"].mass_matrix(tree, q)),
+                lambda: oracle.mass_matrix(self.q),
+            ),
+            "projected": (lambda: modules["projected"].inverse_dynamics(tree, q, v, a, g), lambda: tau_free),
             "projected, pushed": (
-                lambda: made["projected"].inverse_dynamics(tree, q, v, a, g, W),
+                lambda: modules["projected"].inverse_dynamics(tree, q, v, a, g, W),
                 lambda: tau_pushed,
             ),
-            "body_recursion": (lambda: made["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: tau_free),
+            "body_recursion": (lambda: modules["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: tau_free),
             "body_recursion, pushed": (
-                lambda: made["body_frame"].recursion(tree, q, v, a, g, W)["tau"],
+                lambda: modules["body_frame"].recursion(tree, q, v, a, g, W)["tau"],
                 lambda: tau_pushed,
             ),
-            "terms, mass matrix": (lambda: terms()["mass_matrix"], lambda: M),
+        }
+
+    def _terms(self) -> dict[str, Case]:
+        tree, oracle = self.tree, self.free
+        q, v, g = (ex.matrix(x) for x in (self.q, self.v, GRAVITY))
+        W = self.modules["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
+        tau_free = oracle.inverse_dynamics(self.q, self.v, self.a)
+        tau_pushed = self.pushed.tau[self.movable].copy()
+        rest = oracle.gravity_forces(self.q)
+        terms = cache(lambda: self.modules["projected"].terms(tree, q, v, ex.matrix(tau_free), g, W))
+        return {
+            "terms, mass matrix": (lambda: terms()["mass_matrix"], lambda: oracle.mass_matrix(self.q)),
             "terms, gravity": (lambda: terms()["gravity_forces"], lambda: -rest),
-            "terms, velocity": (
-                lambda: terms()["velocity_forces"],
-                lambda: rest - oracle.bias_forces(self.q, self.v),
-            ),
+            "terms, velocity": (lambda: terms()["velocity_forces"], lambda: rest - oracle.bias_forces(self.q, self.v)),
             "terms, external": (lambda: terms()["external_forces"], lambda: tau_free - tau_pushed),
             "terms, efforts": (lambda: terms()["efforts"], lambda: tau_free),
         }
+
+    def _accelerations(self) -> dict[str, Case]:
+        modules, tree = self.modules, self.tree
+        q, v, g = (ex.matrix(x) for x in (self.q, self.v, GRAVITY))
+        W = modules["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
+        tau_free = self.free.inverse_dynamics(self.q, self.v, self.a)
+        tau_pushed = self.pushed.tau[self.movable].copy()
+        cases: dict[str, Case] = {}
         for method in ("articulated", "mass_matrix"):
-            solve = made[method].forward_dynamics
+            solve = modules[method].forward_dynamics
             cases[f"forward_dynamics, {method}"] = (
                 lambda solve=solve: solve(tree, q, v, ex.matrix(tau_free), g),
                 lambda: self.a,
@@ -189,39 +234,41 @@ class Numbers:
         return cases
 
     def _loads(self) -> dict[str, Case]:
-        made, tree = self.made, self.tree
+        modules, tree = self.modules, self.tree
         q, v, g = (ex.matrix(x) for x in (self.q, self.v, GRAVITY))
-        W = made["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
+        W = modules["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
         cases: dict[str, Case] = {}
         for label, data, wrenches in (("", self.moving, None), (", pushed", self.pushed, W)):
             tau = data.tau[self.movable].copy()
             loads = np.array([_angular_first(data.f[row]) for row in self.rows])
-            along = np.array([tau[dofs(tree)[i]] if tree.inboard[i].nv else 0.0 for i in self.bodies])
+            axial_loads = np.array([tau[dofs(tree)[i]] if tree.inboard[i].nv else 0.0 for i in self.bodies])
             axes = motion_subspaces(tree)[self.bodies]
-            found = cache(partial(made["constraint"].constraint_forces, tree, q, v, ex.matrix(tau), g, wrenches))
-            expected = {"wrench": loads, "actuation": along, "constraint": loads - axes * along[:, None]}
-            p, R = PLACE
-            mounted = (tree, q, v, ex.matrix(self.a), ex.matrix(p), ex.matrix(TURNED), g, wrenches)
+            load_outputs = cache(
+                partial(modules["constraint"].constraint_forces, tree, q, v, ex.matrix(tau), g, wrenches)
+            )
+            expected = {"wrench": loads, "actuation": axial_loads, "constraint": loads - axes * axial_loads[:, None]}
+            p, R = SENSOR_POSE
+            mounted = (tree, q, v, ex.matrix(self.a), ex.matrix(p), ex.matrix(SENSOR_RPY), g, wrenches)
             read = {"force": loads[:, 3:] @ R, "torque": (loads[:, :3] - np.cross(p, loads[:, 3:])) @ R}
             for name, value in read.items():
                 for query, sign in (("force_torque", 1.0), ("reaction", -1.0)):
-                    sensor = getattr(made["sensors"], query)
+                    sensor = getattr(modules["sensors"], query)
                     cases[f"{query}, {name}{label}"] = (
                         lambda sensor=sensor, mounted=mounted, name=name: sensor(*mounted)[name],
                         lambda value=value, sign=sign: sign * value,
                     )
             for name, value in expected.items():
                 cases[f"constraint_forces, {name}{label}"] = (
-                    lambda found=found, name=name: found()[name],
+                    lambda load_outputs=load_outputs, name=name: load_outputs()[name],
                     lambda value=value: value,
                 )
         return cases
 
     def _momenta(self) -> dict[str, Case]:
-        made, tree, oracle = self.made, self.tree, self.free
-        H = made["hamilton"]
+        modules, tree, oracle = self.modules, self.tree, self.free
+        H = modules["hamilton"]
         q, v, a, g = (ex.matrix(x) for x in (self.q, self.v, self.a, GRAVITY))
-        W = made["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
+        W = modules["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
         M = oracle.mass_matrix(self.q)
         p = M @ self.v
         kinetic = self.v @ p / 2
@@ -260,101 +307,146 @@ class Numbers:
         moving = pin.computePotentialEnergy(model, data, self.held.position(self.spread(self.q)))
         return np.array([moving - GRAVITY @ root])
 
-    def _links(self) -> dict[str, Case]:
-        made, tree, data, model = self.made, self.tree, self.moving, self.held.model
-        q, v, a, g = (ex.matrix(x) for x in (self.q, self.v, self.a, GRAVITY))
-        body = lambda rows: np.array(rows).ravel()
-        motion = cache(lambda: made["newton_euler"].link_motion(tree, q, v, a, g))
-        poses = cache(lambda: made["kinematics"].link_poses(tree, q))
-        recursion = cache(lambda: made["body_frame"].recursion(tree, q, v, a, g))
-        jacobians = cache(lambda: made["projected"].jacobians(tree, q))
-        biases = cache(lambda: made["projected"].bias_accelerations(tree, q, v))
-        branch = cache(lambda: made["hamilton"].system_momentum(tree, q, v))
-        ground = 0 if self.welded else 1
-        still = np.zeros((ground, 3))
-        turn = [data.oMi[row].rotation for row in self.rows]
-        omega = [data.v[row].angular for row in self.rows]
-        linear = [data.v[row].linear for row in self.rows]
+    @cached_property
+    def links(self) -> Links:
+        """The links' motion without wrenches."""
+        data, model, rows = self.moving, self.held.model, self.rows
         # Pinocchio's acceleration after `forwardKinematics` has no weight in it; classical, in joint axes.
-        alpha = [data.a[row].angular for row in self.rows]
-        origin = [pin.getClassicalAcceleration(model, data, row, pin.LOCAL).linear for row in self.rows]
-        loads = [_angular_first(data.f[row]) for row in self.rows]
-        lever = [model.inertias[row].lever for row in self.rows]
-        mass, about = ([getattr(model.inertias[row], name) for row in self.rows] for name in ("mass", "inertia"))
-        centre = [
-            x + np.cross(wd, s) + np.cross(w, np.cross(w, s))
-            for x, wd, w, s in zip(origin, alpha, omega, lever, strict=True)
-        ]
-        J = [pin.getJointJacobian(model, data, row, pin.LOCAL)[:, self.movable] for row in self.rows]
-        at_centre = [j[:3] - pin.skew(s) @ j[3:] for j, s in zip(J, lever, strict=True)]
-        biased = self.held.model.createData()
-        full = self.held.position(self.spread(self.q)), self.spread(self.v), self.spread(np.zeros(tree.nv))
-        pin.forwardKinematics(model, biased, *full)
-        sigma_R = [biased.a[row].angular for row in self.rows]
-        sigma_S = [
-            pin.getClassicalAcceleration(model, biased, row, pin.LOCAL).linear
-            + np.cross(wd, s)
-            + np.cross(w, np.cross(w, s))
-            for row, wd, w, s in zip(self.rows, sigma_R, omega, lever, strict=True)
-        ]
-        momenta, masses, centres = self._branches()
-        # The ground stands still: zeros in its row. Pinocchio has no load there.
-        with_root = lambda rows: np.concatenate([still, np.array(rows)]).ravel()
-        six = np.zeros((ground, 6))
-        six_rows = lambda x, y: np.concatenate([six, np.hstack([np.array(x), np.array(y)])]).ravel()
-        behind = lambda x, width: ex.matrix(x).array().ravel()[ground * width :]  # not the ground's
-        p, R = PLACE
-        imu = cache(lambda: made["sensors"].imu(tree, q, v, a, ex.matrix(p), ex.matrix(TURNED), g))
-        swung = [np.cross(wd, p) + np.cross(w, np.cross(w, p)) for wd, w in zip(alpha, omega, strict=True)]
-        weighed = [x + s - R_WL.T @ GRAVITY for x, s, R_WL in zip(origin, swung, turn, strict=True)]
+        return Links(
+            rotation=[data.oMi[row].rotation for row in rows],
+            omega=[data.v[row].angular for row in rows],
+            linear=[data.v[row].linear for row in rows],
+            alpha=[data.a[row].angular for row in rows],
+            origin=[pin.getClassicalAcceleration(model, data, row, pin.LOCAL).linear for row in rows],
+            loads=[_angular_first(data.f[row]) for row in rows],
+            lever=[model.inertias[row].lever for row in rows],
+        )
+
+    @property
+    def ground(self) -> int:
+        """How many links are the ground, which stands still and of whose load Pinocchio has none."""
+        return 0 if self.welded else 1
+
+    def with_root(self, *columns: Any) -> np.ndarray:
+        """Vectors of all links from those of the moving ones, zero at the ground."""
+        moving = np.hstack([np.array(rows) for rows in columns])
+        return np.concatenate([np.zeros((self.ground, 3 * len(columns))), moving]).ravel()
+
+    def without_ground(self, x: Any, width: int) -> np.ndarray:
+        """The entries of all links but the ground, each of `width` numbers."""
+        return ex.matrix(x).array().ravel()[self.ground * width :]
+
+    def _links(self) -> dict[str, Case]:
+        modules, tree, links = self.modules, self.tree, self.links
+        q, v, a, g = (ex.matrix(x) for x in (self.q, self.v, self.a, GRAVITY))
+        motion = cache(lambda: modules["newton_euler"].link_motion(tree, q, v, a, g))
+        poses = cache(lambda: modules["kinematics"].link_poses(tree, q))
+        p, R = SENSOR_POSE
+        imu = cache(lambda: modules["sensors"].imu(tree, q, v, a, ex.matrix(p), ex.matrix(SENSOR_RPY), g))
+        weights = [R_WL.T @ GRAVITY for R_WL in links.rotation]
+        accelerations = links.accelerations([p] * len(self.rows))
+        specific_forces = np.array(accelerations) - np.array(weights)
         return {
             "imu, specific force": (
                 lambda: imu()["specific_force"],
-                lambda: np.concatenate([np.tile(-GRAVITY, (ground, 1)), np.array(weighed)]) @ R,
+                lambda: np.concatenate([np.tile(-GRAVITY, (self.ground, 1)), specific_forces]) @ R,
             ),
-            "imu, angular velocity": (lambda: imu()["angular_velocity"], lambda: with_root(np.array(omega) @ R)),
-            "link_poses, rotation": (lambda: behind(poses()["rotation"], 9), lambda: body(turn)),
+            "imu, angular velocity": (
+                lambda: imu()["angular_velocity"],
+                lambda: self.with_root(np.array(links.omega) @ R),
+            ),
+            "link_poses, rotation": (
+                lambda: self.without_ground(poses()["rotation"], 9),
+                lambda: _stacked(links.rotation),
+            ),
             "link_poses, position": (
-                lambda: behind(poses()["position"], 3),
-                lambda: body([data.oMi[row].translation for row in self.rows]),
+                lambda: self.without_ground(poses()["position"], 3),
+                lambda: _stacked([self.moving.oMi[row].translation for row in self.rows]),
             ),
-            "link_motion, velocity": (lambda: motion()["velocity"], lambda: six_rows(omega, linear)),
-            "link_motion, acceleration": (lambda: motion()["acceleration"], lambda: six_rows(alpha, origin)),
-            "link_motion, load": (lambda: behind(motion()["load"], 6), lambda: body(loads)),
-            "recursion, omega": (lambda: recursion()["omega"], lambda: with_root(omega)),
-            "recursion, omega_dot": (lambda: recursion()["omega_dot"], lambda: with_root(alpha)),
-            "recursion, v_dot": (lambda: recursion()["v_dot"], lambda: with_root(origin)),
-            "recursion, force": (lambda: behind(recursion()["force"], 3), lambda: body([f[3:] for f in loads])),
-            "recursion, moment": (lambda: behind(recursion()["moment"], 3), lambda: body([f[:3] for f in loads])),
-            "recursion, centre_acceleration": (lambda: recursion()["centre_acceleration"], lambda: with_root(centre)),
-            "recursion, centre_force": (
-                lambda: behind(recursion()["centre_force"], 3),
-                lambda: body([m * (x - R.T @ GRAVITY) for m, x, R in zip(mass, centre, turn, strict=True)]),
+            "link_motion, velocity": (lambda: motion()["velocity"], lambda: self.with_root(links.omega, links.linear)),
+            "link_motion, acceleration": (
+                lambda: motion()["acceleration"],
+                lambda: self.with_root(links.alpha, links.origin),
             ),
-            "recursion, centre_moment": (
-                lambda: behind(recursion()["centre_moment"], 3),
-                lambda: body([I @ wd + np.cross(w, I @ w) for I, wd, w in zip(about, alpha, omega, strict=True)]),
-            ),
+            "link_motion, load": (lambda: self.without_ground(motion()["load"], 6), lambda: _stacked(links.loads)),
+        }
+
+    def _recursion(self) -> dict[str, Case]:
+        links, bodies = self.links, [self.held.model.inertias[row] for row in self.rows]
+        q, v, a, g = (ex.matrix(x) for x in (self.q, self.v, self.a, GRAVITY))
+        recursion = cache(lambda: self.modules["body_frame"].recursion(self.tree, q, v, a, g))
+        centre = links.accelerations(links.lever)
+
+        def centre_forces() -> np.ndarray:
+            motions = zip(bodies, centre, links.rotation, strict=True)
+            return _stacked([body.mass * (x - R.T @ GRAVITY) for body, x, R in motions])
+
+        def centre_moments() -> np.ndarray:
+            motions = zip([body.inertia for body in bodies], links.alpha, links.omega, strict=True)
+            return _stacked([M @ alpha + np.cross(omega, M @ omega) for M, alpha, omega in motions])
+
+        expected: dict[str, Callable[[], np.ndarray]] = {
+            "force": lambda: _stacked([load[3:] for load in links.loads]),
+            "moment": lambda: _stacked([load[:3] for load in links.loads]),
+            "centre_force": centre_forces,
+            "centre_moment": centre_moments,
+        }
+        motions = {"omega": links.omega, "omega_dot": links.alpha, "v_dot": links.origin, "centre_acceleration": centre}
+        return {
+            **{
+                f"recursion, {name}": (lambda name=name: recursion()[name], lambda rows=rows: self.with_root(rows))
+                for name, rows in motions.items()
+            },
+            **{
+                f"recursion, {name}": (lambda name=name: self.without_ground(recursion()[name], 3), answer)
+                for name, answer in expected.items()
+            },
+        }
+
+    def _jacobians(self) -> dict[str, Case]:
+        modules, tree, model, links = self.modules, self.tree, self.held.model, self.links
+        q, v = ex.matrix(self.q), ex.matrix(self.v)
+        jacobians = cache(lambda: modules["projected"].jacobians(tree, q))
+        biases = cache(lambda: modules["projected"].bias_accelerations(tree, q, v))
+        branch = cache(lambda: modules["hamilton"].system_momentum(tree, q, v))
+        J = [pin.getJointJacobian(model, self.moving, row, pin.LOCAL)[:, self.movable] for row in self.rows]
+        at_centre = [j[:3] - pin.skew(s) @ j[3:] for j, s in zip(J, links.lever, strict=True)]
+        biased = model.createData()
+        full = self.held.position(self.spread(self.q)), self.spread(self.v), self.spread(np.zeros(tree.nv))
+        pin.forwardKinematics(model, biased, *full)
+        bias_motion = replace(
+            links,
+            alpha=[biased.a[row].angular for row in self.rows],
+            origin=[pin.getClassicalAcceleration(model, biased, row, pin.LOCAL).linear for row in self.rows],
+        )
+        momenta, masses, centres = self._branches()
+        return {
             "jacobians, translation": (
-                lambda: behind(jacobians()["translation"], 3 * tree.nv),
-                lambda: body(at_centre),
+                lambda: self.without_ground(jacobians()["translation"], 3 * tree.nv),
+                lambda: _stacked(at_centre),
             ),
             "jacobians, rotation": (
-                lambda: behind(jacobians()["rotation"], 3 * tree.nv),
-                lambda: body([j[3:] for j in J]),
+                lambda: self.without_ground(jacobians()["rotation"], 3 * tree.nv),
+                lambda: _stacked([j[3:] for j in J]),
             ),
-            "bias_accelerations, translation": (lambda: biases()["translation"], lambda: with_root(sigma_S)),
-            "bias_accelerations, rotation": (lambda: biases()["rotation"], lambda: with_root(sigma_R)),
-            "system_momentum, momentum": (lambda: behind(branch()["momentum"], 6), lambda: body(momenta)),
-            "system_momentum, mass": (lambda: behind(branch()["mass"], 1), lambda: body(masses)),
-            "system_momentum, centre": (lambda: behind(branch()["centre"], 3), lambda: body(centres)),
+            "bias_accelerations, translation": (
+                lambda: biases()["translation"],
+                lambda: self.with_root(bias_motion.accelerations(links.lever)),
+            ),
+            "bias_accelerations, rotation": (lambda: biases()["rotation"], lambda: self.with_root(bias_motion.alpha)),
+            "system_momentum, momentum": (
+                lambda: self.without_ground(branch()["momentum"], 6),
+                lambda: _stacked(momenta),
+            ),
+            "system_momentum, mass": (lambda: self.without_ground(branch()["mass"], 1), lambda: _stacked(masses)),
+            "system_momentum, centre": (lambda: self.without_ground(branch()["centre"], 3), lambda: _stacked(centres)),
         }
 
     def _blocks(self) -> dict[str, Case]:
         """Y, F-bar, D, and the blocks together: (5) makes Pinocchio's accelerations, (2), (11) and (15) its loads."""
         tree, model, rows = self.tree, self.held.model, self.rows
         q, v, g = (ex.matrix(x) for x in (self.q, self.v, GRAVITY))
-        W = self.made["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
+        W = self.modules["sweeps"].PerBody(ex.matrix(w) for w in self.wrenches)
         levers = [np.eye(6) for _ in rows]
         for Y, row in zip(levers, rows, strict=True):
             Y[3:, :3] = -pin.skew(model.inertias[row].lever)
@@ -369,8 +461,10 @@ class Numbers:
             ])  # fmt: skip
             if wrenches is not None:  # from the joint to the centre of mass
                 external += [np.linalg.solve(Y.T, self.wrenches[i]) for Y, i in zip(levers, self.bodies, strict=True)]
-            found = cache(partial(self.made["operators"].newton_euler_blocks, tree, q, v, g, wrenches))
-            blocks = cache(lambda found=found: {name: ex.matrix(x).array() for name, x in found().items()})
+            block_outputs = cache(partial(self.modules["operators"].newton_euler_blocks, tree, q, v, g, wrenches))
+            blocks = cache(
+                lambda block_outputs=block_outputs: {name: ex.matrix(x).array() for name, x in block_outputs().items()}
+            )
             expected = {"external_lever": levers, "external_loads": external, "influence": D}
             for name, value in expected.items():
                 cases[f"newton_euler_blocks, {name}{label}"] = (
@@ -379,22 +473,22 @@ class Numbers:
                 )
             for name in ("centre", "joint"):
                 cases[f"newton_euler_blocks, loads by the {name}{label}"] = (
-                    lambda blocks=blocks, name=name: self._loads_of(blocks(), by=name)[self.bodies],
+                    lambda blocks=blocks, name=name: self._loads_of(blocks(), method=name)[self.bodies],
                     lambda loads=loads: loads,
                 )
         return cases
 
-    def _loads_of(self, blocks: Mapping[str, np.ndarray], by: str) -> np.ndarray:
+    def _loads_of(self, blocks: Mapping[str, np.ndarray], method: str) -> np.ndarray:
         """F of (15), or of (13) with the blocks at the centres of mass."""
         tree = self.tree
         b = {name: x.reshape(len(tree), 6, -1) for name, x in blocks.items() if name != "free_axis"}
         acceleration, F = np.zeros((2, len(tree), 6, 1))
         for i, parent in enumerate(tree.parent):
-            carried = b["influence"][i] @ acceleration[parent] if parent >= 0 else 0.0
+            inherited = b["influence"][i] @ acceleration[parent] if parent >= 0 else 0.0
             part = tree.in_v[i]
-            acceleration[i] = carried + blocks["free_axis"][part].T @ self.a[part, None] + b["velocity_products"][i]
+            acceleration[i] = inherited + blocks["free_axis"][part].T @ self.a[part, None] + b["velocity_products"][i]
         for i in reversed(range(len(tree))):
-            if by == "centre":
+            if method == "centre":
                 of_centre = b["centre_lever"][i] @ acceleration[i] + b["centre_velocity_products"][i]
                 load = b["centre_lever"][i].T @ (b["centre_inertia"][i] @ of_centre + b["centre_velocity_loads"][i])
             else:
@@ -409,10 +503,12 @@ class Numbers:
         tree = self.tree if self.welded else weld(self.tree).tree
         model, data = self.free.model, self.free.model.createData()
         q, names = self.free.position(self.q), self.free.joint_names
+        # Its answer is of no interest: it leaves the articulated inertias in `data`.
         pin.aba(model, data, q, np.zeros(model.nv), np.zeros(model.nv))
         rows = [names.index(name) + 1 for name in tree.joints]
         X = [_swapped(data.liMi[row].inverse().action) for row in rows]
         J = [_swapped(model.inertias[row].matrix()) for row in rows]
+        # From the leaves, as Pinocchio's sweep goes.
         for i, parent in reversed(list(enumerate(tree.parent))):
             if parent >= 0:  # Pinocchio has subtracted what the joint gives way to, where it has a parent that moves
                 J[parent] = J[parent] + X[i].T @ _swapped(data.Yaba[rows[i]]) @ X[i]
@@ -423,48 +519,53 @@ class Numbers:
             (np.eye(6) - G_i @ K_i.T) @ X_i * (parent >= 0)  # D_1 = 0
             for G_i, K_i, X_i, parent in zip(G, K, X, tree.parent, strict=True)
         ]
-        found = cache(lambda: self.made["articulated"].branch_inertias(tree, ex.matrix(self.q)))
+        branch_outputs = cache(lambda: self.modules["articulated"].branch_inertias(tree, ex.matrix(self.q)))
         expected = {"inertia": J, "resistance": np.diag(np.ravel(R)), "gain": K, "influence": beta}
         return {
-            f"branch_inertias, {name}": (lambda name=name: found()[name], lambda value=value: np.array(value).ravel())
+            f"branch_inertias, {name}": (
+                lambda name=name: branch_outputs()[name],
+                lambda value=value: np.array(value).ravel(),
+            )
             for name, value in expected.items()
         }
 
     def _points(self) -> dict[str, Case]:
         """Of a point of the link that most joints carry, seen in three ways."""
-        made, tree, model = self.made["task_space"], self.tree, self.held.model.copy()
+        task_space, tree, model = self.modules["task_space"], self.tree, self.held.model.copy()
         joints = [sum(tree.inboard[j].nv for j in tree.ancestors(i)) for i in self.bodies]
-        point, row = PLACE[0], self.rows[int(np.argmax(joints))]
+        point, row = SENSOR_POSE[0], self.rows[int(np.argmax(joints))]
         body = self.bodies[int(np.argmax(joints))]
-        at = model.addFrame(pin.Frame("point", row, pin.SE3(np.eye(3), point), pin.FrameType.OP_FRAME))
-        data, still = model.createData(), np.zeros(model.nv)
+        frame_id = model.addFrame(pin.Frame("point", row, pin.SE3(np.eye(3), point), pin.FrameType.OP_FRAME))
+        data, zero_a = model.createData(), np.zeros(model.nv)
         q, v = self.held.position(self.spread(self.q)), self.spread(self.v)
-        pin.forwardKinematics(model, data, q, v, still)
+        pin.forwardKinematics(model, data, q, v, zero_a)
         pin.computeJointJacobians(model, data, q)
         pin.updateFramePlacements(model, data)
         link = ex.matrix([float(i == body) for i in range(len(tree))])
-        given = (ex.matrix(self.q), ex.matrix(self.v), link, ex.matrix(point))
+        inputs = (ex.matrix(self.q), ex.matrix(self.v), link, ex.matrix(point))
         M = self.free.mass_matrix(self.q)
-        few = [3, 4, 2]
-        directions = ex.matrix([float(k in few) for k in range(6)])
+        rows_chosen = [3, 4, 2]
+        directions = ex.matrix([float(k in rows_chosen) for k in range(6)])
         cases: dict[str, Case] = {}
         for name, frame in (("", pin.LOCAL_WORLD_ALIGNED), ("_local", pin.LOCAL), ("_world", pin.WORLD)):
             rate = pin.getFrameAcceleration if name else pin.getFrameClassicalAcceleration
-            J = pin.getFrameJacobian(model, data, at, frame)[[3, 4, 5, 0, 1, 2]][:, self.movable]
+            J = pin.getFrameJacobian(model, data, frame_id, frame)[[3, 4, 5, 0, 1, 2]][:, self.movable]
             Omega = J @ np.linalg.solve(M, J.T)
             inertia = np.zeros((6, 6))
-            inertia[np.ix_(few, few)] = np.linalg.inv(Omega[np.ix_(few, few)])
+            inertia[np.ix_(rows_chosen, rows_chosen)] = np.linalg.inv(Omega[np.ix_(rows_chosen, rows_chosen)])
             expected = {
-                "rotation": data.oMf[at].rotation,
-                "position": data.oMf[at].translation,
-                "velocity": _angular_first(pin.getFrameVelocity(model, data, at, frame)),
+                "rotation": data.oMf[frame_id].rotation,
+                "position": data.oMf[frame_id].translation,
+                "velocity": _angular_first(pin.getFrameVelocity(model, data, frame_id, frame)),
                 "jacobian": J,
-                "bias": _angular_first(rate(model, data, at, frame)),
+                "bias": _angular_first(rate(model, data, frame_id, frame)),
                 "mobility": Omega,
                 "inertia": inertia,
             }
-            motion = cache(partial(getattr(made, f"point_motion{name}"), tree, *given))
-            space = cache(partial(getattr(made, f"operational_space{name}"), tree, given[0], *given[2:], directions))
+            motion = cache(partial(getattr(task_space, f"point_motion{name}"), tree, *inputs))
+            space = cache(
+                partial(getattr(task_space, f"operational_space{name}"), tree, inputs[0], *inputs[2:], directions)
+            )
             for output, value in expected.items():
                 answer = space if output in ("mobility", "inertia") else motion
                 cases[f"point{name}, {output}"] = (
@@ -480,59 +581,64 @@ class Numbers:
         for row in self.rows:
             total, mass, moment = pin.Force.Zero(), 0.0, np.zeros(3)
             for k in model.subtrees[row]:
-                placed = data.oMi[row].actInv(data.oMi[k])
-                total = total + placed.act(model.inertias[k] * data.v[k])
+                pose = data.oMi[row].actInv(data.oMi[k])
+                total = total + pose.act(model.inertias[k] * data.v[k])
                 mass += model.inertias[k].mass
-                moment += model.inertias[k].mass * placed.act(model.inertias[k].lever)
+                moment += model.inertias[k].mass * pose.act(model.inertias[k].lever)
             momenta.append(_angular_first(total))
             masses.append(mass)
             centres.append(moment / mass if mass else moment)
         return momenta, masses, centres
 
     def _derivatives(self) -> dict[str, Case]:
-        made, tree, oracle = self.made, self.tree, self.free
+        modules, tree, oracle = self.modules, self.tree, self.free
         q, v, a, g = (ex.matrix(x) for x in (self.q, self.v, self.a, GRAVITY))
         tau = oracle.inverse_dynamics(self.q, self.v, self.a)
 
-        def theirs(of: Callable[..., Any], x: np.ndarray) -> tuple[np.ndarray, ...]:
+        def pinocchio_derivatives(algorithm: Callable[..., Any], x: np.ndarray) -> tuple[np.ndarray, ...]:
             data = oracle.model.createData()  # what is returned lives in it
-            *by_q_and_v, last = (x.copy() for x in of(oracle.model, data, oracle.position(self.q), self.v, x))
+            *by_q_and_v, last = (x.copy() for x in algorithm(oracle.model, data, oracle.position(self.q), self.v, x))
             return *by_q_and_v, np.triu(last) + np.triu(last, 1).T
 
         cases: dict[str, Case] = {}
         sides = (
-            ("inverse", a, partial(theirs, pin.computeRNEADerivatives, self.a)),
-            ("forward", ex.matrix(tau), partial(theirs, pin.computeABADerivatives, tau)),
+            ("inverse", a, partial(pinocchio_derivatives, pin.computeRNEADerivatives, self.a)),
+            ("forward", ex.matrix(tau), partial(pinocchio_derivatives, pin.computeABADerivatives, tau)),
         )
         for name, x, expected in sides:
-            of = cache(partial(getattr(made["derivatives"], f"of_{name}_dynamics"), tree, q, v, x, g, None))
+            derivative_outputs = cache(
+                partial(getattr(modules["derivatives"], f"of_{name}_dynamics"), tree, q, v, x, g, None)
+            )
             for k, part in enumerate("qvx"):
                 cases[f"derivatives of {name} dynamics, {part}"] = (
-                    lambda of=of, part=part: ex.matrix(getattr(of(), part)),
+                    lambda derivative_outputs=derivative_outputs, part=part: ex.matrix(
+                        getattr(derivative_outputs(), part)
+                    ),
                     lambda expected=expected, k=k: expected()[k],
                 )
         return cases
 
     def _hessians(self) -> dict[str, Case]:
         """Differences of Pinocchio's first derivatives, exact to 1e-13: their error is of the tenth order."""
-        made, tree, oracle = self.made, self.tree, self.free
+        modules, tree, oracle = self.modules, self.tree, self.free
         q, v, g = (ex.matrix(x) for x in (self.q, self.v, GRAVITY))
         weights, n = np.random.default_rng(5).uniform(-1.0, 1.0, tree.nv), tree.nv
         tau = oracle.inverse_dynamics(self.q, self.v, self.a)
 
-        def gradient(of: Callable[..., Any], q: np.ndarray, v: np.ndarray, x: np.ndarray) -> np.ndarray:
+        def gradient(algorithm: Callable[..., Any], q: np.ndarray, v: np.ndarray, x: np.ndarray) -> np.ndarray:
             data = oracle.model.createData()  # what is returned lives in it
-            *both, last = (m.copy() for m in of(oracle.model, data, oracle.position(q), v, x))
-            return np.concatenate([weights @ m for m in (*both, np.triu(last) + np.triu(last, 1).T)])
+            *by_q_and_v, last = (m.copy() for m in algorithm(oracle.model, data, oracle.position(q), v, x))
+            return np.concatenate([weights @ m for m in (*by_q_and_v, np.triu(last) + np.triu(last, 1).T)])
 
         @cache
-        def expected(of: Callable[..., Any], x: bytes) -> tuple[np.ndarray, np.ndarray]:
-            f, h = partial(gradient, of, x=np.frombuffer(x)), 0.02
+        def expected(algorithm: Callable[..., Any], x: bytes) -> tuple[np.ndarray, np.ndarray]:
+            f, h = partial(gradient, algorithm, x=np.frombuffer(x)), 0.02
+            # Central differences of tenth order, so that a step of 0.02 loses no more than rounding.
             factors = (5 / 6, -5 / 21, 5 / 84, -5 / 504, 1 / 1260)
 
-            def slope(moved: Callable[[float], np.ndarray]) -> np.ndarray:
+            def slope(moved_gradient: Callable[[float], np.ndarray]) -> np.ndarray:
                 pairs = enumerate(factors, start=1)
-                return np.asarray(sum(c / h * (moved(k * h) - moved(-k * h)) for k, c in pairs))
+                return np.asarray(sum(c / h * (moved_gradient(k * h) - moved_gradient(-k * h)) for k, c in pairs))
 
             rows = [slope(lambda s, e=e: f(self.q + s * e, self.v)) for e in np.eye(n)]
             return f(self.q, self.v), np.array(
@@ -540,13 +646,13 @@ class Numbers:
             )
 
         cases: dict[str, Case] = {}
-        for name, x, of in (
+        for name, x, algorithm in (
             ("inverse", self.a, pin.computeRNEADerivatives),
             ("forward", tau, pin.computeABADerivatives),
         ):
-            ask = getattr(made["hessians"], f"of_{name}_dynamics")
+            ask = getattr(modules["hessians"], f"of_{name}_dynamics")
             ours = cache(partial(ask, tree, q, v, ex.matrix(x), ex.matrix(weights), g, None))
-            true = partial(expected, of, x.tobytes())
+            true = partial(expected, algorithm, x.tobytes())
             for k, part in enumerate("qvx"):
                 cases[f"hessian of {name} dynamics, {part}"] = (
                     lambda ours=ours, part=part: getattr(ours(), part),
@@ -561,9 +667,9 @@ class Numbers:
 
     def _linear(self) -> dict[str, Case]:
         """Regressors and the Coriolis matrix; the sum C + C^T, since it is the same for all C with that property."""
-        made, tree, oracle = self.made, self.tree, self.free
+        modules, tree, oracle = self.modules, self.tree, self.free
         q, v, a, g = (ex.matrix(x) for x in (self.q, self.v, self.a, GRAVITY))
-        regressors, coriolis = made["regressors"], cache(partial(made["coriolis"].coriolis_matrix, tree, q, v))
+        regressors, coriolis = modules["regressors"], cache(partial(modules["coriolis"].coriolis_matrix, tree, q, v))
         theta = regressors.parameters(tree)["theta"]
         position = oracle.position(self.q)
 
@@ -591,7 +697,7 @@ class Numbers:
         }
 
     def _steps(self) -> dict[str, Case]:
-        made, tree, oracle = self.made, self.tree, self.free
+        modules, tree, oracle = self.modules, self.tree, self.free
         g, h = ex.matrix(GRAVITY), STEP_S
         tau = self.moving.tau[self.movable].copy()
         accelerate = lambda q, v: oracle.forward_dynamics(q, v, tau)
@@ -612,7 +718,7 @@ class Numbers:
         cases: dict[str, Case] = {}
         state = tuple(ex.matrix(x) for x in (self.q, self.v, tau, h))
         for name, expected in (("semi_implicit_euler", euler), ("rk4", runge_kutta)):
-            stepped = cache(partial(getattr(made["integration"], name), tree, *state, g))
+            stepped = cache(partial(getattr(modules["integration"], name), tree, *state, g))
             for k, part in enumerate("qv"):
                 cases[f"step, {name}, {part}"] = (
                     lambda stepped=stepped, part=part: stepped()[part],
@@ -623,13 +729,17 @@ class Numbers:
 
 def difference(case: Case) -> float:
     """The largest difference over the largest entry; infinite where ours is not a number or has another size."""
-    ours, theirs = case
-    expected = np.asarray(theirs(), dtype=float)
-    found = ours()
-    found = found if isinstance(found, np.ndarray) else ex.matrix(found).array()
-    if found.size != expected.size or not np.isfinite(found).all():
+    ours, reference = case
+    expected = np.asarray(reference(), dtype=float)
+    actual = ours()
+    actual = actual if isinstance(actual, np.ndarray) else ex.matrix(actual).array()
+    if actual.size != expected.size or not np.isfinite(actual).all():
         return float("inf")
-    return float(np.abs(found.reshape(expected.shape) - expected).max() / np.abs(expected).max())
+    return float(np.abs(actual.reshape(expected.shape) - expected).max() / np.abs(expected).max())
+
+
+def _stacked(rows: Any) -> np.ndarray:
+    return np.array(rows).ravel()
 
 
 def _angular_first(force: pin.Force) -> np.ndarray:

@@ -30,8 +30,8 @@ def interpreted(graph: Graph) -> Callable[..., Any]:
     operands = graph.signature.inputs
 
     def kernel(*inputs: Any) -> Any:
-        given = [np.asarray(x, dtype=float) for x in inputs]
-        pairs = list(zip(given, operands, strict=True))
+        arrays = [np.asarray(x, dtype=float) for x in inputs]
+        pairs = list(zip(arrays, operands, strict=True))
         lead = np.broadcast_shapes(*(x.shape[: x.ndim - len(operand.shape)] for x, operand in pairs))
         rows = [np.broadcast_to(x, lead + operand.shape).reshape(-1, operand.size) for x, operand in pairs]
         states = len(rows[0]) if rows else 1
@@ -39,10 +39,10 @@ def interpreted(graph: Graph) -> Callable[..., Any]:
         flat = [x[0].tolist() if states == 1 else np.ascontiguousarray(x.T) for x in rows]
         shaped = []
         for entries, operand in zip(graph.program(flat), graph.signature.outputs, strict=True):
-            found = np.empty((len(entries), states))
+            outputs = np.empty((len(entries), states))
             for k, entry in enumerate(entries):
-                found[k] = entry  # a number or one for each state
-            shaped.append(found.T.reshape(lead + operand.shape))
+                outputs[k] = entry  # a number or one for each state
+            shaped.append(outputs.T.reshape(lead + operand.shape))
         return shaped[0] if len(shaped) == 1 else tuple(shaped)
 
     return kernel
@@ -80,7 +80,7 @@ def interpreting(
 
 def interpreted_robot(robot: Robot, *, certifying: bool = False) -> Robot:
     """The robot, its kernels and those of its bare tree interpreted."""
-    for each in {robot, robot.without_passive}:
-        each._library = library = _Library(each.tree)
+    for variant in {robot, robot.without_passive}:
+        variant.evaluator.library = library = _Library(variant.tree)
         library.certifying = certifying
     return robot

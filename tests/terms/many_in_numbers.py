@@ -34,9 +34,9 @@ class State:
 
     def __init__(self) -> None:
         self.tree = tree_of(rooted(read_text(XML), "floating"))
-        tree, at = self.tree, self.tree.configuration
+        tree, configuration = self.tree, self.tree.configuration
         rng = np.random.default_rng(0)
-        self.q = at.random(rng, tree.limits.lower, tree.limits.upper)
+        self.q = configuration.random(rng, tree.limits.lower, tree.limits.upper)
         self.v, self.a = rng.uniform(-1.5, 1.5, (2, tree.nv))
         oracle = ManyTypes(tree)
         oracle.model.gravity.linear = GRAVITY
@@ -50,8 +50,8 @@ class State:
         self.wrench = np.array(loads)
         self.actuation = np.array([x[0] if len(x) == 1 else np.linalg.norm(x) for x in efforts])
         self.constraint = np.array([F - G @ np.linalg.pinv(G) @ F for F, G in zip(loads, spaces, strict=True)])
-        named = [i for i, name in enumerate(tree.joints) if name]
-        self.rows = [named.index(i) for i in tree.movable]
+        joint_rows = [i for i, name in enumerate(tree.joints) if name]
+        self.rows = [joint_rows.index(i) for i in tree.movable]
         """Where the movable joints stand among all named ones."""
         self.weightless = ManyTypes(tree)
         self.weightless.model.gravity.linear = np.zeros(3)
@@ -83,13 +83,13 @@ class State:
 _state = cache(State)
 
 
-def cases(made: Mapping[str, Any]) -> dict[str, Case]:
-    """Ours and Pinocchio's, by name. made: the modules of `dynamics/`, and
+def cases(modules: Mapping[str, Any]) -> dict[str, Case]:
+    """Ours and Pinocchio's, by name. modules: those of `dynamics/`, and
     `simulation/integrators/implicit_midpoint.py`, by name."""
     s = _state()
     tree = s.tree
     q, v, a, tau, p, g = (ex.matrix(x) for x in (s.q, s.v, s.a, s.tau, s.p, GRAVITY))
-    H, constraint = made["hamilton"], made["constraint"].constraint_forces
+    H, constraint = modules["hamilton"], modules["constraint"].constraint_forces
     loads = cache(lambda: constraint(tree, q, v, tau, g))
 
     def row(name: str) -> np.ndarray:
@@ -97,21 +97,22 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
 
     def of_stretched() -> np.ndarray:
         other, of_q, of_v = s.stretched()
-        found = constraint(other, ex.matrix(s.q / of_q), ex.matrix(s.v / of_v), ex.matrix(s.tau * of_v), g)[
+        loads_stretched = constraint(other, ex.matrix(s.q / of_q), ex.matrix(s.v / of_v), ex.matrix(s.tau * of_v), g)[
             "constraint"
         ]
-        return found.array().reshape(-1, 6)[s.rows]
+        return loads_stretched.array().reshape(-1, 6)[s.rows]
 
-    def kept() -> np.ndarray:
-        at = tree.configuration
-        stepped = made["implicit_midpoint"].midpoint_step(s.flow, at, s.q, s.p, SHORT_STEP_S, 0.0)
-        return np.full(6, np.nan) if stepped is None else at.momentum_on_parent(*stepped)[:6]
+    def momentum_after_step() -> np.ndarray:
+        configuration = tree.configuration
+        stepped = modules["implicit_midpoint"].midpoint_step(s.flow, configuration, s.q, s.p, SHORT_STEP_S, 0.0)
+        # NaN differs from every answer: a step that is not found is no agreement.
+        return np.full(6, np.nan) if stepped is None else configuration.momentum_on_parent(*stepped)[:6]
 
-    found: dict[str, Case] = {
-        "inverse_dynamics": (lambda: made["newton_euler"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
-        "projected": (lambda: made["projected"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
-        "body_recursion": (lambda: made["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: s.tau),
-        "mass_matrix": (lambda: ex.matrix(made["mass_matrix"].mass_matrix(tree, q)), lambda: s.M),
+    cases_by_name: dict[str, Case] = {
+        "inverse_dynamics": (lambda: modules["newton_euler"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
+        "projected": (lambda: modules["projected"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
+        "body_recursion": (lambda: modules["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: s.tau),
+        "mass_matrix": (lambda: ex.matrix(modules["mass_matrix"].mass_matrix(tree, q)), lambda: s.M),
         "momentum": (lambda: H.momentum(tree, q, v), lambda: s.p),
         "velocity_from_momentum": (lambda: H.velocity_from_momentum(tree, q, p), lambda: s.v),
         "velocity_through_mass_matrix": (lambda: H.velocity_through_mass_matrix(tree, q, p), lambda: s.v),
@@ -120,9 +121,9 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
         "constraint_forces, actuation": (lambda: row("actuation"), lambda: s.actuation),
         "constraint_forces, constraint": (lambda: row("constraint"), lambda: s.constraint),
         "constraint_forces, constraint, in other units": (of_stretched, lambda: s.constraint),
-        "midpoint_step, momentum on which nothing acts": (kept, s.momentum),
+        "midpoint_step, momentum on which nothing acts": (momentum_after_step, s.momentum),
     }
     for method in ("articulated", "mass_matrix"):
-        solve = made[method].forward_dynamics
-        found[f"forward_dynamics, {method}"] = (lambda solve=solve: solve(tree, q, v, tau, g), lambda: s.a)
-    return found
+        solve = modules[method].forward_dynamics
+        cases_by_name[f"forward_dynamics, {method}"] = (lambda solve=solve: solve(tree, q, v, tau, g), lambda: s.a)
+    return cases_by_name

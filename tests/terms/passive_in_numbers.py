@@ -22,7 +22,8 @@ from tests.random_robots import MANY_TYPES, random_urdf
 from tests.terms.in_numbers import GRAVITY, Case
 
 XML = random_urdf(44, movable=8, types=MANY_TYPES)
-LED = random_urdf(123, movable=12, types=MANY_TYPES)
+# The first has a follower that its leader carries, the second fill-in of L^T D L.
+XML_OF_MIMICS = tuple(random_urdf(seed, movable=12, types=MANY_TYPES) for seed in (21, 37))
 
 
 class State:
@@ -32,11 +33,11 @@ class State:
     """
 
     def __init__(self, tied: Pair, locked: Sequence[str] = ()) -> None:
-        self.tree, free = tied.led.tree.locked(locked), tied.free.tree
+        self.tree, free = tied.coupled.tree.locked(locked), tied.free.tree
         tree = self.tree
         moves = np.array([float(name not in locked) for name in tree.configuration.velocity_joints])
         moves_all = np.array([float(not row[moves == 0.0].any()) for row in tied.S])
-        onto = lambda x: moves * tied.onto(x)
+        reduced = lambda x: moves * tied.reduced(x)
         rng = np.random.default_rng(0)
         self.q = tree.configuration.random(rng, tree.limits.lower, tree.limits.upper)
         self.v, self.a = rng.uniform(-1.5, 1.5, (2, tree.nv))
@@ -45,30 +46,30 @@ class State:
         self.q_all, v_all, a_all = tied.positions(self.q), tied.rates(self.v), tied.rates(self.a)
         oracle = ManyTypes(free)
         oracle.model.gravity.linear = GRAVITY
-        own, self.stored = free.passive, 0.0
+        passive, self.stored = free.passive, 0.0
         damping, friction, springs = np.zeros((3, free.nv))
         for i in free.movable:
             for k in range(free.in_v[i].start, free.in_v[i].stop):
-                damping[k] = own.damping[k] * v_all[k]
-                x = 2 * v_all[k] / own.width[k]
-                friction[k] = own.friction[k] * (2 / (1 + np.exp(-x)) - 1)
+                damping[k] = passive.damping[k] * v_all[k]
+                x = 2 * v_all[k] / passive.width[k]
+                friction[k] = passive.friction[k] * (2 / (1 + np.exp(-x)) - 1)
             if free.inboard[i].nv == 1:
-                turned = self.q_all[free.in_q[i]][0] - own.rest[k]
-                springs[k] = moves_all[k] * own.stiffness[k] * turned
-                self.stored += springs[k] * turned / 2
-        self.damping, self.friction, self.springs = onto(damping), onto(friction), onto(springs)
-        self.own = self.damping + self.friction + self.springs
+                deflection = self.q_all[free.in_q[i]][0] - passive.rest[k]
+                springs[k] = moves_all[k] * passive.stiffness[k] * deflection
+                self.stored += springs[k] * deflection / 2
+        self.damping, self.friction, self.springs = reduced(damping), reduced(friction), reduced(springs)
+        self.efforts = self.damping + self.friction + self.springs
         self.dissipated = float((damping + friction) @ v_all)
-        rotors = tied.S.T @ np.diag(own.armature) @ tied.S
+        rotors = tied.S.T @ np.diag(passive.armature) @ tied.S
         M = tied.S.T @ oracle.mass_matrix(self.q_all) @ tied.S + rotors
         self.M = np.outer(moves, moves) * M + np.diag(1.0 - moves)
         self.p = self.M @ self.v
-        still = np.zeros(free.nv)
-        self.bias = onto(oracle.inverse_dynamics(self.q_all, v_all, still)) + self.own
-        self.rest = onto(oracle.inverse_dynamics(self.q_all, still, still)) + self.springs
+        zero_v = np.zeros(free.nv)
+        self.bias = reduced(oracle.inverse_dynamics(self.q_all, v_all, zero_v)) + self.efforts
+        self.rest = reduced(oracle.inverse_dynamics(self.q_all, zero_v, zero_v)) + self.springs
         self.driven_all = oracle.inverse_dynamics(self.q_all, v_all, a_all)
-        self.tau = onto(self.driven_all) + moves * (rotors @ self.a) + self.own
-        self.momentum_derivative = onto(oracle.momentum_rate(self.q_all, v_all, a_all)) + moves * (rotors @ self.a)
+        self.tau = reduced(self.driven_all) + moves * (rotors @ self.a) + self.efforts
+        self.momentum_derivative = reduced(oracle.momentum_rate(self.q_all, v_all, a_all)) + moves * (rotors @ self.a)
         self.idle = 3.0 * (1.0 - moves)  # what is given at joints that are locked, and must not count
         self.kinetic = float(self.v @ self.M @ self.v) / 2
         self.free, self.rotors = free, rotors
@@ -76,57 +77,63 @@ class State:
 
 @cache
 def each_by_itself() -> State:
-    return State(pair(restless(XML, 5)._description))
+    return State(pair(restless(XML, 5).evaluator.model.description))
 
 
 @cache
-def led() -> State:
-    return State(pair(restless(drawn(read_text(LED), 1, share=0.7), 5)._description))
+def mimicking(number: int) -> State:
+    return State(_pair_of_mimics(number))
+
+
+def _pair_of_mimics(number: int) -> Any:
+    return pair(restless(drawn(read_text(XML_OF_MIMICS[number]), 1, share=0.7), 5).evaluator.model.description)
 
 
 @cache
 def locked() -> tuple[State, State]:
     """Every third joint locked, with all that follow: of those that move by themselves, and of those that follow."""
-    first, other = each_by_itself().tree.movable_joints, led().tree.movable_joints
+    first, other = each_by_itself().tree.movable_joints, mimicking(0).tree.movable_joints
     return (
-        State(pair(restless(XML, 5)._description), first[1::3]),
-        State(pair(restless(drawn(read_text(LED), 1, share=0.7), 5)._description), other[::3]),
+        State(pair(restless(XML, 5).evaluator.model.description), first[1::3]),
+        State(_pair_of_mimics(0), other[::3]),
     )
 
 
-def locked_cases(made: Mapping[str, Any]) -> dict[str, Case]:
+def locked_cases(modules: Mapping[str, Any]) -> dict[str, Case]:
     """The same where joints are locked."""
-    found = {}
-    for what, state in zip(("by itself", "following"), locked(), strict=True):
-        found |= {f"{name}, {what}": case for name, case in _cases(made, state).items()}
-    return found
+    cases_by_name = {}
+    for label, state in zip(("by itself", "following"), locked(), strict=True):
+        cases_by_name |= {f"{name}, {label}": case for name, case in _cases(modules, state).items()}
+    return cases_by_name
 
 
-def cases(made: Mapping[str, Any]) -> dict[str, Case]:
-    """Ours and theirs, by name. made: the modules of `dynamics/` by name."""
-    return _cases(made, each_by_itself())
+def cases(modules: Mapping[str, Any]) -> dict[str, Case]:
+    """Ours and theirs, by name. modules: those of `dynamics/` by name."""
+    return _cases(modules, each_by_itself())
 
 
-def led_cases(made: Mapping[str, Any]) -> dict[str, Case]:
+def mimicking_cases(modules: Mapping[str, Any]) -> dict[str, Case]:
     """The same where joints follow others."""
-    return _cases(made, led())
+    cases_by_name = {}
+    for number in range(len(XML_OF_MIMICS)):
+        cases_by_name |= {f"{name}, tree {number}": case for name, case in _cases(modules, mimicking(number)).items()}
+    return cases_by_name
 
 
-def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
+def _cases(modules: Mapping[str, Any], s: State) -> dict[str, Case]:
+    return {**_efforts(modules, s), **_momenta(modules, s), **_passive_forces(modules, s)}
+
+
+def _efforts(modules: Mapping[str, Any], s: State) -> dict[str, Case]:
     tree: Tree = s.tree
-    q, v, a, tau, p, g = (ex.matrix(x) for x in (s.q, s.v, s.a, s.tau + s.idle, s.p + s.idle, GRAVITY))
-    NE, H, A = made["newton_euler"], made["hamilton"], made["articulated"]
+    q, v, a, tau, g = (ex.matrix(x) for x in (s.q, s.v, s.a, s.tau + s.idle, GRAVITY))
+    NE, A = modules["newton_euler"], modules["articulated"]
     kp, kd = 3.0, 0.5
     gains = (ex.matrix([kp] * tree.nv), ex.matrix([kd] * tree.nv))
-    asked = (
-        a - kd * (ex.matrix([0.1] * tree.nv) - v) + ex.matrix(s.idle)
-    )  # with these as reference, a itself is asked for
-    terms = cache(lambda: made["projected"].terms(tree, q, v, tau, g))
-    own = cache(lambda: made["passive"].passive_forces(tree, q, v))
-    energy = cache(lambda: H.energy(tree, q, v, g))
-    # What weight alone stores, from the same functions on the bare tree: others hold these to Pinocchio.
-    weight = cache(lambda: float(H.potential_energy(s.free.without_passive, ex.matrix(s.q_all), g)))
-    loads = cache(lambda: made["constraint"].constraint_forces(tree, q, v, tau, g))
+    # With these as reference, a itself is asked for.
+    reference_a = a - kd * (ex.matrix([0.1] * tree.nv) - v) + ex.matrix(s.idle)
+    terms = cache(lambda: modules["projected"].terms(tree, q, v, tau, g))
+    loads = cache(lambda: modules["constraint"].constraint_forces(tree, q, v, tau, g))
     moving = [k for k, name in enumerate(n for n in tree.joints if n) if name in tree.moving_joints]
 
     def branches() -> Any:
@@ -136,24 +143,42 @@ def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
 
     def actuation() -> Any:
         """Of each joint with one way to move."""
-        found = loads()["actuation"].array().ravel()[moving]
-        return found[[tree.inboard[i].nv == 1 for i in tree.movable]]
+        values = loads()["actuation"].array().ravel()[moving]
+        return values[[tree.inboard[i].nv == 1 for i in tree.movable]]
 
-    at = [s.free.in_v[i].start for i in s.free.movable if s.free.inboard[i].nv == 1]
-    found: dict[str, Case] = {
+    single_dofs = [s.free.in_v[i].start for i in s.free.movable if s.free.inboard[i].nv == 1]
+    cases_by_name: dict[str, Case] = {
         "inverse_dynamics": (lambda: NE.inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
         "bias_forces": (lambda: NE.bias_forces(tree, q, v, g), lambda: s.bias),
         "gravity_forces": (lambda: NE.gravity_forces(tree, q, g), lambda: s.rest),
         "computed_torque": (
-            lambda: NE.computed_torque(tree, q, v, q, ex.matrix([0.1] * tree.nv), asked, *gains, g),
+            lambda: NE.computed_torque(tree, q, v, q, ex.matrix([0.1] * tree.nv), reference_a, *gains, g),
             lambda: s.tau,
         ),
-        "mass_matrix": (lambda: ex.matrix(made["mass_matrix"].mass_matrix(tree, q)), lambda: s.M),
-        "body_recursion": (lambda: made["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: s.tau),
-        "projected": (lambda: made["projected"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
+        "mass_matrix": (lambda: ex.matrix(modules["mass_matrix"].mass_matrix(tree, q)), lambda: s.M),
+        "body_recursion": (lambda: modules["body_frame"].recursion(tree, q, v, a, g)["tau"], lambda: s.tau),
+        "projected": (lambda: modules["projected"].inverse_dynamics(tree, q, v, a, g), lambda: s.tau),
         "equation_terms, M": (lambda: terms()["mass_matrix"], lambda: s.M),
         "equation_terms, Q": (lambda: terms()["efforts"], lambda: s.tau),
-        "equation_terms, P": (lambda: terms()["passive_forces"], lambda: -s.own),
+        "equation_terms, P": (lambda: terms()["passive_forces"], lambda: -s.efforts),
+        "constraint_forces, actuation": (actuation, lambda: s.driven_all[single_dofs]),
+        "mass_matrix_steps": (lambda: modules["operators"].mass_matrix_steps(tree, q)["mass_matrix"], lambda: s.M),
+    }
+    if not tree.has_mimics and tree.free is None:
+        cases_by_name["branch_inertias, det R = det M"] = (branches, lambda: np.array([np.linalg.slogdet(s.M)[1]]))
+    for method in ("articulated", "mass_matrix"):
+        solve = modules[method].forward_dynamics
+        cases_by_name[f"forward_dynamics, {method}"] = (lambda solve=solve: solve(tree, q, v, tau, g), lambda: s.a)
+    return cases_by_name
+
+
+def _momenta(modules: Mapping[str, Any], s: State) -> dict[str, Case]:
+    tree, H = s.tree, modules["hamilton"]
+    q, v, tau, p, g = (ex.matrix(x) for x in (s.q, s.v, s.tau + s.idle, s.p + s.idle, GRAVITY))
+    energy = cache(lambda: H.energy(tree, q, v, g))
+    # What weight alone stores, from the same functions on the bare tree: others hold these to Pinocchio.
+    weight = cache(lambda: float(H.potential_energy(s.free.without_passive, ex.matrix(s.q_all), g)))
+    return {
         "momentum": (lambda: H.momentum(tree, q, v), lambda: s.p),
         "velocity_from_momentum": (lambda: H.velocity_from_momentum(tree, q, p), lambda: s.v),
         "velocity_through_mass_matrix": (lambda: H.velocity_through_mass_matrix(tree, q, p), lambda: s.v),
@@ -165,22 +190,12 @@ def _cases(made: Mapping[str, Any], s: State) -> dict[str, Case]:
             lambda: H.hamiltonian(tree, q, p, g)["potential"],
             lambda: np.array([weight() + s.stored]),
         ),
-        "constraint_forces, actuation": (
-            actuation,
-            lambda: s.driven_all[at],
-        ),
-        "mass_matrix_steps": (lambda: made["operators"].mass_matrix_steps(tree, q)["mass_matrix"], lambda: s.M),
     }
-    if not tree.has_mimics and tree.free is None:
-        found["branch_inertias, det R = det M"] = (branches, lambda: np.array([np.linalg.slogdet(s.M)[1]]))
-    for part in ("damping", "friction", "springs"):
-        found[f"passive_forces, {part}"] = (lambda part=part: own()[part], lambda part=part: getattr(s, part))
-    for part in ("stored", "dissipated"):
-        found[f"passive_forces, {part}"] = (
-            lambda part=part: own()[part],
-            lambda part=part: np.array([getattr(s, part)]),
-        )
-    for method in ("articulated", "mass_matrix"):
-        solve = made[method].forward_dynamics
-        found[f"forward_dynamics, {method}"] = (lambda solve=solve: solve(tree, q, v, tau, g), lambda: s.a)
-    return found
+
+
+def _passive_forces(modules: Mapping[str, Any], s: State) -> dict[str, Case]:
+    forces = cache(lambda: modules["passive"].passive_forces(s.tree, ex.matrix(s.q), ex.matrix(s.v)))
+    return {
+        f"passive_forces, {part}": (lambda part=part: forces()[part], lambda part=part: np.atleast_1d(getattr(s, part)))
+        for part in ("damping", "friction", "springs", "stored", "dissipated")
+    }

@@ -67,8 +67,8 @@ class State:
         """q and v after a step."""
 
         def flow(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            found = hamilton.flow(self.tree, *map(ex.matrix, (q, p, tau)), GRAVITY, self.W)
-            return numbers(found["v"]), numbers(found["p_dot"])
+            rates = hamilton.flow(self.tree, *map(ex.matrix, (q, p, tau)), GRAVITY, self.W)
+            return numbers(rates["v"]), numbers(rates["p_dot"])
 
         p = numbers(hamilton.momentum(self.tree, ex.matrix(q), ex.matrix(v)))
         stepped = midpoint_step(flow, self.at, q, p, STEP_S, 1.0)
@@ -83,13 +83,13 @@ class State:
     @cached_property
     def after(self) -> tuple[np.ndarray, np.ndarray]:
         """q and v after the step, and their changes along the direction."""
-        here = self.stepped(self.q, self.v, self.tau)
+        end_state = self.stepped(self.q, self.v, self.tau)
 
         def apart(s: float) -> np.ndarray:
             q, v = self.stepped(*self.moved(s, self.tau))
-            return np.concatenate([self.at.difference(here[0], q), v])
+            return np.concatenate([self.at.difference(end_state[0], q), v])
 
-        return np.concatenate(here), slope(apart)
+        return np.concatenate(end_state), slope(apart)
 
     @cached_property
     def loaded(self) -> tuple[np.ndarray, np.ndarray]:
@@ -100,15 +100,15 @@ class State:
 _state = cache(State)
 
 
-def cases(made: Mapping[str, Any]) -> dict[str, Case]:
-    """Ours and those, by name. made: the modules of `dynamics/` by name."""
-    found: dict[str, Case] = {}
+def cases(modules: Mapping[str, Any]) -> dict[str, Case]:
+    """Ours and those, by name. modules: those of `dynamics/` by name."""
+    cases_by_name: dict[str, Case] = {}
     for name in TREES:
         s = _state(name)
         q, v, a, tau, dt = map(ex.matrix, (s.q, s.v, s.a, s.tau, STEP_S))
-        step = cache(partial(made["midpoint"].implicit_midpoint, s.tree, q, v, tau, dt, GRAVITY, s.W))
-        load = cache(partial(made["motion_derivatives"].joint_wrench_derivatives, s.tree, q, v, a, GRAVITY, s.W))
-        found |= {
+        step = cache(partial(modules["midpoint"].implicit_midpoint, s.tree, q, v, tau, dt, GRAVITY, s.W))
+        load = cache(partial(modules["motion_derivatives"].joint_wrench_derivatives, s.tree, q, v, a, GRAVITY, s.W))
+        cases_by_name |= {
             f"implicit midpoint, state, {name}": (
                 lambda step=step: np.concatenate([numbers(step()[part]) for part in "qv"]),
                 lambda s=s: s.after[0],
@@ -123,10 +123,10 @@ def cases(made: Mapping[str, Any]) -> dict[str, Case]:
                 lambda s=s: s.loaded[1],
             ),
         }
-    return found
+    return cases_by_name
 
 
-def along(of: Mapping[str, Any], direction: Mapping[str, np.ndarray]) -> np.ndarray:
+def along(outputs: Mapping[str, Any], direction: Mapping[str, np.ndarray]) -> np.ndarray:
     """The sum of the products of some matrices with their parts of a direction."""
     pairs = direction.items()
-    return np.asarray(sum(numbers(of[name]).reshape(-1, part.size) @ part.ravel() for name, part in pairs))
+    return np.asarray(sum(numbers(outputs[name]).reshape(-1, part.size) @ part.ravel() for name, part in pairs))

@@ -35,16 +35,18 @@ MODULES = (
     "sweeps",
     "task_space",
 )
-MADE = {name: importlib.import_module(f"dyn_service.dynamics.{name}") for name in MODULES}
-MADE["implicit_midpoint"] = implicit_midpoint
+IMPORTED_MODULES = {name: importlib.import_module(f"dyn_service.dynamics.{name}") for name in MODULES}
+IMPORTED_MODULES["implicit_midpoint"] = implicit_midpoint
 CASES = {
     f"{name}, {'moving bodies' if welded else 'all links'}": case
     for welded in (False, True)
-    for name, case in Numbers(MADE, welded=welded).cases().items()
+    for name, case in Numbers(IMPORTED_MODULES, welded=welded).cases().items()
 }
-CASES |= {f"{name}, joints of every type": case for name, case in many_in_numbers.cases(MADE).items()}
-CASES |= {f"{name}, joints that do something": case for name, case in passive_in_numbers.cases(MADE).items()}
-CASES |= steps_in_numbers.cases(MADE)
+CASES |= {f"{name}, joints of every type": case for name, case in many_in_numbers.cases(IMPORTED_MODULES).items()}
+CASES |= {
+    f"{name}, joints that do something": case for name, case in passive_in_numbers.cases(IMPORTED_MODULES).items()
+}
+CASES |= steps_in_numbers.cases(IMPORTED_MODULES)
 
 BOUND = 1e-10
 """Of the largest entry: both sides' rounding, 1e-13 here, where the mass matrix has a condition number of 1e3."""

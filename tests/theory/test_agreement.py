@@ -19,20 +19,23 @@ from pathlib import Path
 
 import pytest
 
+from dyn_service.cli import main as cli
 from dyn_service.engine.robot import Robot
 from dyn_service.formulations.verification import survey
+from tests.comparing import assert_formulations_agree
 from tests.conftest import ROBOTS
 from tests.oracle.example_robots import SUPPORTED, path_of
 from tests.random_robots import random_urdf
+from tests.tables import assert_complete
 from tests.terms.interpreting import interpreting
 from tests.wide import one_in, wide
 
 BOUND = 1e-9
 TREES = 200
 STATES = 10
-PART = range(0, TREES, 20)
+TESTED_SEEDS = range(0, TREES, 20)
 COMPILED = ("cart_pendulum", "scara")
-ALL = {
+FORMULATIONS = {
     "mass_matrix",
     "projected",
     "body_recursion",
@@ -48,42 +51,40 @@ ALL = {
     "power",
     "constraint_power",
 }
+PLACE = "FORMULATIONS in tests/theory/test_agreement.py"
 
 
-@pytest.mark.parametrize("seed", wide(PART, one_in(40)))
+@pytest.mark.parametrize("seed", wide(TESTED_SEEDS, one_in(40)))
 def test_random_trees(seed: int) -> None:
-    found = survey(interpreting(random_urdf(seed)), states=STATES)
-    assert set(found["residuals"]) == ALL
-    assert found["worst"] < BOUND
+    report = assert_formulations_agree(interpreting(random_urdf(seed)), BOUND, STATES)
+    assert_complete(FORMULATIONS, report["residuals"], PLACE, "add it")
 
 
 @pytest.mark.parametrize("path", wide(ROBOTS, lambda path: path.stem in COMPILED), ids=lambda path: path.stem)
 def test_our_robots(path: Path) -> None:
-    found = survey(Robot.from_urdf(path), states=STATES)
-    assert set(found["residuals"]) == ALL
-    assert found["worst"] < BOUND
-
-
-def check_dynamics(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "dyn_service", "check", "--dynamics", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    report = assert_formulations_agree(Robot.from_urdf(path), BOUND, STATES)
+    assert_complete(FORMULATIONS, report["residuals"], PLACE, "add it")
 
 
 def test_command_prints_the_residuals() -> None:
-    done = check_dynamics(str(ROBOTS[0]), "--json", "--states", "3")
-    found = json.loads(done.stdout)
+    command = [sys.executable, "-m", "dyn_service", "check", "--dynamics", str(ROBOTS[0]), "--json", "--states", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    report = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(found["residuals"]) == ALL
-    assert found["worst"] == max(found["residuals"].values()) < BOUND
-    assert found["states"] == 3
+    assert_complete(FORMULATIONS, report["residuals"], PLACE, "add it")
+    assert report["worst"] == max(report["residuals"].values()) < BOUND
+    assert report["states"] == 3
 
 
-def test_command_fails_above_its_bound() -> None:
-    done = check_dynamics(str(ROBOTS[0]), "--bound", "1e-30")
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {ROBOTS[0]}: ")
-    assert done.stderr.endswith(" expected at most 1e-30\n")
-    assert done.stderr.count("\n") == 1
+def test_command_fails_above_its_bound(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["dyn", "check", "--dynamics", str(ROBOTS[0]), "--states", "3", "--bound", "1e-30"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    error = capsys.readouterr().err
+    assert end.value.code == 1
+    assert error.startswith(f"error: {ROBOTS[0]}: ")
+    assert " expected at most 1e-30: mass_matrix, " in error  # and the others that differ by more
+    assert error.count("\n") == 1
 
 
 if __name__ == "__main__":

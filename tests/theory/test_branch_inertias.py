@@ -30,13 +30,13 @@ what is left on these robots, so 1e-16 becomes 1e-13; and a factor for the sums 
 
 
 @pytest.fixture(scope="module", params=range(8))
-def moved(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, WorldEquations]:
+def posed_robot(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, WorldEquations]:
     robot = interpreting(random_urdf(300 + request.param, movable=7, bushy=0.6))
     q = np.random.default_rng(request.param).normal(size=robot.nv)
     return robot, q, WorldEquations(robot.bodies.tree, q, 0 * q, GRAVITY)
 
 
-def turned(rotation: np.ndarray) -> np.ndarray:
+def rotation_blocks(rotation: np.ndarray) -> np.ndarray:
     """diag(R, R): six-vectors in the link's axes into world axes."""
     return np.kron(np.eye(2), rotation)
 
@@ -49,45 +49,45 @@ def test_the_robots_are_skew_enough() -> None:
     assert all(np.abs(tree.inboard[i].axis).min() > 1e-3 for tree in trees for i in tree.movable)
 
 
-def test_19b_factors_at_every_joint(moved: tuple) -> None:
+def test_19b_factors_at_every_joint(posed_robot: tuple) -> None:
     """J_i, R_i, K_i, beta_i in body axes are those of the document turned from world axes; D_1 = 0."""
-    robot, q, world = moved
-    found = robot.branch_inertias(q)
+    robot, q, world = posed_robot
+    branches = robot.branch_inertias(q)
     J, R, K, beta = world.branches
-    assert found.joints == robot.joint_names
-    same(found.resistance, R, CONDITIONED)
-    np.testing.assert_array_equal(found.resistance, np.diag(np.diag(found.resistance)))
+    assert branches.joints == robot.joint_names
+    same(branches.resistance, R, CONDITIONED)
+    np.testing.assert_array_equal(branches.resistance, np.diag(np.diag(branches.resistance)))
     for k, parent in enumerate(world.tree.parent):
-        X = turned(world.rotation[k])
-        same(X @ found.inertia[k] @ X.T, J[k], CONDITIONED)
-        same(found.inertia[k], found.inertia[k].T)
-        assert found.resistance[k, k] == pytest.approx(R[k, k], rel=CONDITIONED)
-        same(X @ found.gain[k], K[k][:, 0], CONDITIONED)
+        X = rotation_blocks(world.rotation[k])
+        same(X @ branches.inertia[k] @ X.T, J[k], CONDITIONED)
+        same(branches.inertia[k], branches.inertia[k].T)
+        assert branches.resistance[k, k] == pytest.approx(R[k, k], rel=CONDITIONED)
+        same(X @ branches.gain[k], K[k][:, 0], CONDITIONED)
         # None of these would be the same the other way round: the comparison above could not be passed by accident.
         if parent >= 0:
-            same(X @ found.influence[k] @ turned(world.rotation[parent]).T, beta[k], CONDITIONED)
+            same(X @ branches.influence[k] @ rotation_blocks(world.rotation[parent]).T, beta[k], CONDITIONED)
             assert np.abs(beta[k] - beta[k].T).max() > 1e-3
         else:
-            np.testing.assert_array_equal(found.influence[k], np.zeros((6, 6)))
+            np.testing.assert_array_equal(branches.influence[k], np.zeros((6, 6)))
         assert np.abs(J[k][:3, 3:] - J[k][3:, :3]).max() > 1e-3
         assert abs(R[k, k] - 1.0 / R[k, k]) > 1e-3
         assert np.abs(K[k]).max() > 1e-3
 
 
-def test_19b_definitions_hold_among_the_answers(moved: tuple) -> None:
+def test_19b_definitions_hold_among_the_answers(posed_robot: tuple) -> None:
     """R = G^T J G, K = J G / R and G^T K = 1 (so K has a sign), beta = (e - G K^T) D, J of a leaf is its M."""
-    robot, q, world = moved
-    found = robot.branch_inertias(q)
+    robot, q, world = posed_robot
+    branches = robot.branch_inertias(q)
     for k in range(robot.nv):
-        X = turned(world.rotation[k])
+        X = rotation_blocks(world.rotation[k])
         G = X.T @ world.axes[k][:, 0]
-        assert found.resistance[k, k] == pytest.approx(G @ found.inertia[k] @ G, rel=CONDITIONED)
-        same(found.gain[k], found.inertia[k] @ G / found.resistance[k, k], CONDITIONED)
-        assert G @ found.gain[k] == pytest.approx(1.0, rel=CONDITIONED)
+        assert branches.resistance[k, k] == pytest.approx(G @ branches.inertia[k] @ G, rel=CONDITIONED)
+        same(branches.gain[k], branches.inertia[k] @ G / branches.resistance[k, k], CONDITIONED)
+        assert G @ branches.gain[k] == pytest.approx(1.0, rel=CONDITIONED)
         # Whatever the parent does, a yielding joint passes no motion against K: K^T beta = 0.
-        same(found.gain[k] @ found.influence[k], np.zeros(6), CONDITIONED)
+        same(branches.gain[k] @ branches.influence[k], np.zeros(6), CONDITIONED)
         if not world.tree.children[k]:
-            same(X @ found.inertia[k] @ X.T, world.M[k], CONDITIONED)
+            same(X @ branches.inertia[k] @ X.T, world.M[k], CONDITIONED)
 
 
 CHAIN = """<robot name="chain">
@@ -117,30 +117,32 @@ MADE_OF = {
 }
 
 
-@pytest.mark.parametrize("made", MADE_OF.values(), ids=MADE_OF)
-def test_19b_built_from_the_answer_is_the_inverse_of_the_mass_matrix(made: Callable[[], Robot]) -> None:
+@pytest.mark.parametrize("robot_maker", MADE_OF.values(), ids=MADE_OF)
+def test_19b_built_from_the_answer_is_the_inverse_of_the_mass_matrix(robot_maker: Callable[[], Robot]) -> None:
     """[e - K^T Phi_D Psi_beta G] R^-1 [e - G^T Psi_beta^T Phi_D^T K] M = e, with Psi_beta = (e - Phi_beta)^-1."""
-    robot = made()
+    robot = robot_maker()
     q = robot.random_configuration(seed=5)
-    between = [robot.tree.parent[i] for i in robot.tree.movable if robot.tree.parent[i] >= 0]
-    assert any(robot.bodies.body[p] >= 0 and not robot.tree.inboard[p].nv for p in between), "no fixed joint between"
-    found, D = robot.branch_inertias(q), robot.newton_euler_blocks(q, np.zeros(robot.nv))
+    inner_parents = [robot.tree.parent[i] for i in robot.tree.movable if robot.tree.parent[i] >= 0]
+    assert any(robot.bodies.body[p] >= 0 and not robot.tree.inboard[p].nv for p in inner_parents), (
+        "no fixed joint between"
+    )
+    branches, D = robot.branch_inertias(q), robot.newton_euler_blocks(q, np.zeros(robot.nv))
     tree = robot.topology()
-    assert found.joints == tree.joints
+    assert branches.joints == tree.joints
     size = 6 * len(tree.joints)
     Phi_D, Phi_beta, G, K = np.zeros((size, size)), np.zeros((size, size)), *np.zeros((2, size, robot.nv))
     for k, parent in enumerate(tree.parent.astype(int)):
         rows, columns = slice(6 * k, 6 * k + 6), robot.bodies.tree.in_v[k]
-        G[rows, columns], K[rows, columns] = D.free_axis[columns].T, found.gain[columns].T
+        G[rows, columns], K[rows, columns] = D.free_axis[columns].T, branches.gain[columns].T
         if parent >= 0:
-            own = slice(6 * parent, 6 * parent + 6)
-            Phi_D[rows, own], Phi_beta[rows, own] = D.influence[k], found.influence[k]
+            parent_columns = slice(6 * parent, 6 * parent + 6)
+            Phi_D[rows, parent_columns], Phi_beta[rows, parent_columns] = D.influence[k], branches.influence[k]
         else:
-            np.testing.assert_array_equal(found.influence[k], np.zeros((6, 6)))
+            np.testing.assert_array_equal(branches.influence[k], np.zeros((6, 6)))
     left = np.eye(robot.nv) - K.T @ Phi_D @ np.linalg.inv(np.eye(size) - Phi_beta) @ G
-    same(left @ np.linalg.inv(found.resistance) @ left.T @ robot.mass_matrix(q), np.eye(robot.nv), CONDITIONED)
+    same(left @ np.linalg.inv(branches.resistance) @ left.T @ robot.mass_matrix(q), np.eye(robot.nv), CONDITIONED)
     operators = robot.influence_operators(q, operator="beta")
-    same(found.influence, operators.phi)
+    same(branches.influence, operators.phi)
 
 
 def test_19b_closed_form_of_the_pendulum_on_a_cart() -> None:
@@ -148,20 +150,20 @@ def test_19b_closed_form_of_the_pendulum_on_a_cart() -> None:
     robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
     m1, m2, L, I = 2.0, 1.2, 0.5, 0.10025
     for theta in (0.0, 0.4, 1.3, -2.2):
-        found = robot.branch_inertias([0.2, theta])
+        branches = robot.branch_inertias([0.2, theta])
         R2 = I + m2 * L**2
         coupling = m2 * L * np.cos(theta)
-        np.testing.assert_allclose(found.resistance, np.diag([m1 + m2 - coupling**2 / R2, R2]), rtol=1e-13)
+        np.testing.assert_allclose(branches.resistance, np.diag([m1 + m2 - coupling**2 / R2, R2]), rtol=1e-13)
         # Axis (0 -1 0), centre at (0 0 -L): an effort at the hinge pushes the bar's centre along its x.
-        np.testing.assert_allclose(found.gain[1], [0, -1, 0, m2 * L / R2, 0, 0], atol=1e-14)
-        H = found.inertia[1][:3, 3:]  # m s~ with s = (0 0 -L)
+        np.testing.assert_allclose(branches.gain[1], [0, -1, 0, m2 * L / R2, 0, 0], atol=1e-14)
+        H = branches.inertia[1][:3, 3:]  # m s~ with s = (0 0 -L)
         np.testing.assert_allclose(H, m2 * np.array([[0, L, 0], [-L, 0, 0], [0, 0, 0]]), atol=1e-14)
-        np.testing.assert_allclose(found.inertia[1][3:, :3], H.T, atol=1e-14)
+        np.testing.assert_allclose(branches.inertia[1][3:, :3], H.T, atol=1e-14)
 
 
-def test_what_is_left_of_an_inertia_where_others_yield(moved: tuple) -> None:
+def test_what_is_left_of_an_inertia_where_others_yield(posed_robot: tuple) -> None:
     """R_i as a share of the diagonal of M: what a joint meets while those outward of it yield, and while they hold."""
-    robot, q, world = moved
+    robot, q, world = posed_robot
     yielding, holding = np.diag(world.branches[1]), np.diag(world.mass_matrix)
     branch, size = composite.branch_inertias(robot.tree, q)
     np.testing.assert_allclose(branch / holding, yielding / holding, rtol=CONDITIONED)
@@ -183,13 +185,13 @@ def test_20_order_of_the_basis_columns(motion: str) -> None:
             if motion == "fixed":
                 np.testing.assert_array_equal(G_hat, np.eye(6))
                 continue
-            across = G_hat[:3, :2] if motion == "revolute" else G_hat[3:, 3:]
-            same(across.T @ across, np.eye(2))
-            same(tree.inboard[i].axis @ across, np.zeros(2))
+            perpendicular = G_hat[:3, :2] if motion == "revolute" else G_hat[3:, 3:]
+            same(perpendicular.T @ perpendicular, np.eye(2))
+            same(tree.inboard[i].axis @ perpendicular, np.zeros(2))
             if motion == "revolute":
-                expected = np.block([[across, zero], [np.zeros((3, 2)), three]])
+                expected = np.block([[perpendicular, zero], [np.zeros((3, 2)), three]])
             else:
-                expected = np.block([[three, np.zeros((3, 2))], [zero, across]])
+                expected = np.block([[three, np.zeros((3, 2))], [zero, perpendicular]])
             np.testing.assert_array_equal(G_hat, expected)
     assert seen > 3
 

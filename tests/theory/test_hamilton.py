@@ -27,11 +27,11 @@ def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray
 def slope(function: object, x: np.ndarray, h: float = 1e-5) -> np.ndarray:
     """Gradient by fourth-order central differences: error 1e-10 of the function."""
 
-    def along(unit: np.ndarray) -> float:
-        near, far = (function(x + k * unit) - function(x - k * unit) for k in (1, 2))
-        return (8 * near - far) / (12 * h)
+    def directional(unit: np.ndarray) -> float:
+        difference_h, difference_2h = (function(x + k * unit) - function(x - k * unit) for k in (1, 2))
+        return (8 * difference_h - difference_2h) / (12 * h)
 
-    return np.array([along(unit) for unit in np.eye(len(x)) * h])
+    return np.array([directional(unit) for unit in np.eye(len(x)) * h])
 
 
 def test_v_1_to_v_5_velocities(state: tuple) -> None:
@@ -49,6 +49,7 @@ def test_v_1_to_v_5_velocities(state: tuple) -> None:
 def test_1_q_dot_is_the_slope_of_h_in_p(state: tuple) -> None:
     robot, q, v, _ = state
     p = robot.momentum(q, v)
+    # `slope` is exact to 1e-10 of the function, and the energy is larger than the velocities.
     same(slope(lambda x: robot.hamiltonian(q, x).hamiltonian, p), v, 1e-8)
     same(robot.velocity_from_momentum(q, p), v, 1e-10)  # (10)
 
@@ -57,6 +58,7 @@ def test_2_p_dot_is_minus_the_slope_of_h_in_q(state: tuple) -> None:
     robot, q, v, tau = state
     p = robot.momentum(q, v)
     gradient = slope(lambda x: robot.hamiltonian(x, p, gravity=GRAVITY).hamiltonian, q)
+    # As above, of the gradient by q.
     same(robot.momentum_rate(q, p, tau, gravity=GRAVITY), tau - gradient, 1e-8)
 
 
@@ -91,7 +93,7 @@ def test_5_and_9_momentum_is_the_slope_of_l_in_v(state: tuple) -> None:
 
 def test_p_1_to_p_4_momentum_of_every_branch(state: tuple) -> None:
     robot, q, v, _ = state
-    found = robot.system_momentum(q, v, frame="world")
+    system = robot.system_momentum(q, v, frame="world")
     world = WorldEquations(robot.tree, q, v, GRAVITY)
     centre = np.einsum("nij,nj->ni", world.S, world.velocity)
     r = world.eta + world.s
@@ -103,13 +105,13 @@ def test_p_1_to_p_4_momentum_of_every_branch(state: tuple) -> None:
             for k, m in zip(branch, masses, strict=True)
         )
         P = sum(m * centre[k, 3:] for k, m in zip(branch, masses, strict=True))
-        same(found.momentum[i], np.concatenate([H, P]), 1e-11)  # (P.1a), (P.1b)
-        same(found.mass[i], sum(masses), 1e-12)
+        same(system.momentum[i], np.concatenate([H, P]), 1e-11)  # (P.1a), (P.1b)
+        same(system.mass[i], sum(masses), 1e-12)
         if sum(masses) > 0.0:
             c = sum(m * (r[k] - world.eta[i]) for k, m in zip(branch, masses, strict=True)) / sum(masses)
-            same(found.centre[i], c, 1e-11)  # (P.1c)
+            same(system.centre[i], c, 1e-11)  # (P.1c)
     K = world.Psi.T @ np.einsum("nij,nj->ni", world.M, world.velocity).ravel()
-    same(found.momentum.ravel(), K, 1e-11)  # (P.2)
+    same(system.momentum.ravel(), K, 1e-11)  # (P.2)
     same(world.G.T @ K, robot.momentum(q, v), 1e-11)  # (P.3a)
     same(
         world.G.T @ (world.Psi.T @ np.einsum("nij,nj->ni", world.M, (world.Psi @ world.G @ v).reshape(-1, 6)).ravel()),
@@ -132,21 +134,21 @@ def test_p_3a1_momentum_of_one_joint(state: tuple) -> None:
         if k < 0:
             continue
 
-        def kinetic(moved: np.ndarray, i: int = i) -> float:
-            """T of the branch with `moved`, [change of omega_i; change of eta-dot_i]."""
+        def kinetic(change: np.ndarray, i: int = i) -> float:
+            """T of the branch with `change`, [change of omega_i; change of eta-dot_i]."""
             T = 0.0
             for n in robot.tree.branch(i):
-                omega = centre[n, :3] + moved[:3]
-                r_dot = centre[n, 3:] + moved[3:] + np.cross(moved[:3], r[n] - world.eta[i])
+                omega = centre[n, :3] + change[:3]
+                r_dot = centre[n, 3:] + change[3:] + np.cross(change[:3], r[n] - world.eta[i])
                 T += omega @ world.inertia_about_com[n] @ omega / 2 + robot.tree.inertia[n].mass * r_dot @ r_dot / 2
             return T
 
         dL = slope(kinetic, np.zeros(6), 1e-2)  # T is of second degree: no error but rounding
         same(dL, K[i], 1e-11)
-        half, along = (slice(3), "revolute") if motions(robot.tree)[i] == "revolute" else (slice(3, 6), "prismatic")
-        assert motions(robot.tree)[i] == along
+        part, motion = (slice(3), "revolute") if motions(robot.tree)[i] == "revolute" else (slice(3, 6), "prismatic")
+        assert motions(robot.tree)[i] == motion
         g = world.rotation[i] @ robot.tree.inboard[i].axis
-        assert p[k] == pytest.approx(g @ dL[half], rel=1e-10, abs=1e-10)
+        assert p[k] == pytest.approx(g @ dL[part], rel=1e-10, abs=1e-10)
         assert p[k] == pytest.approx(G[i] @ K[i], rel=1e-10, abs=1e-10)
 
 
@@ -156,30 +158,36 @@ def test_p_1d_to_p_1g_rates_of_branch_momenta(state: tuple) -> None:
     a = robot.forward_dynamics(q, v, tau, gravity=GRAVITY)
     h = 1e-5
 
-    def at(s: float) -> tuple[np.ndarray, np.ndarray]:
-        found = robot.system_momentum(q + s * v + s * s / 2 * a, v + s * a, frame="world")
-        return found.momentum, found.centre
+    def momentum_and_centre(s: float) -> tuple[np.ndarray, np.ndarray]:
+        system = robot.system_momentum(q + s * v + s * s / 2 * a, v + s * a, frame="world")
+        return system.momentum, system.centre
 
     rate, centre_rate = (
         (8 * (x1 - x2) - (y1 - y2)) / (12 * h)
-        for (x1, x2, y1, y2) in zip(at(h), at(-h), at(2 * h), at(-2 * h), strict=True)
+        for (x1, x2, y1, y2) in zip(
+            momentum_and_centre(h),
+            momentum_and_centre(-h),
+            momentum_and_centre(2 * h),
+            momentum_and_centre(-2 * h),
+            strict=True,
+        )
     )
     world = WorldEquations(robot.tree, q, v, GRAVITY)
     F, K = world.forces(a), robot.system_momentum(q, v, frame="world").momentum
-    applied = (world.Psi.T @ world.applied.ravel()).reshape(-1, 6)
-    found = robot.system_momentum(q, v, frame="world")
+    branch_loads = (world.Psi.T @ world.applied.ravel()).reshape(-1, 6)
+    system = robot.system_momentum(q, v, frame="world")
     for i in range(len(robot.tree)):
-        same(rate[i, 3:], F[i, 3:] + applied[i, 3:], 1e-7)  # (P.1e)
+        same(rate[i, 3:], F[i, 3:] + branch_loads[i, 3:], 1e-7)  # (P.1e)
         moving = np.cross(world.velocity[i, 3:], K[i, 3:])
-        same(rate[i, :3], F[i, :3] + applied[i, :3] - moving, 1e-7)  # (P.1g)
-        if found.mass[i] > 0.0:
-            same(centre_rate[i], K[i, 3:] / found.mass[i] - world.velocity[i, 3:], 1e-7)  # (P.1d)
-            about = K[i, :3] - np.cross(found.centre[i], K[i, 3:])
-            about_rate = rate[i, :3] - np.cross(centre_rate[i], K[i, 3:]) - np.cross(found.centre[i], rate[i, 3:])
-            c = found.centre[i]
-            moment = F[i, :3] - np.cross(c, F[i, 3:]) + applied[i, :3] - np.cross(c, applied[i, 3:])
+        same(rate[i, :3], F[i, :3] + branch_loads[i, :3] - moving, 1e-7)  # (P.1g)
+        if system.mass[i] > 0.0:
+            same(centre_rate[i], K[i, 3:] / system.mass[i] - world.velocity[i, 3:], 1e-7)  # (P.1d)
+            central_momentum = K[i, :3] - np.cross(system.centre[i], K[i, 3:])
+            about_rate = rate[i, :3] - np.cross(centre_rate[i], K[i, 3:]) - np.cross(system.centre[i], rate[i, 3:])
+            c = system.centre[i]
+            moment = F[i, :3] - np.cross(c, F[i, 3:]) + branch_loads[i, :3] - np.cross(c, branch_loads[i, 3:])
             same(about_rate, moment, 1e-6)  # (P.1f)
-            assert about.shape == (3,)
+            assert central_momentum.shape == (3,)
 
 
 def test_p_3b_rate_of_momentum(state: tuple) -> None:
@@ -187,22 +195,22 @@ def test_p_3b_rate_of_momentum(state: tuple) -> None:
     robot, q, v, tau = state
     p = robot.momentum(q, v)
     push = Wrench(robot.link_names[-1], torque=(0.1, -0.2, 0.3), force=(1.0, 2.0, -3.0), frame="world")
-    found = robot.momentum_rate(q, p, tau, gravity=GRAVITY, wrenches=push)
+    p_dot = robot.momentum_rate(q, p, tau, gravity=GRAVITY, wrenches=push)
     wrenches = np.zeros((len(robot.tree), 6))
     wrenches[-1] = [0.1, -0.2, 0.3, 1.0, 2.0, -3.0]
     world = WorldEquations(robot.tree, q, v, GRAVITY, wrenches)
     K = robot.system_momentum(q, v, frame="world").momentum
-    outside = (world.Psi.T @ world.applied.ravel()).reshape(-1, 6)
+    branch_loads = (world.Psi.T @ world.applied.ravel()).reshape(-1, 6)
     axes = columns(world.axes)
     for i, k in enumerate(dofs(robot.tree)):
         if k < 0:
             continue
         omega, eta_dot, (H, P) = world.velocity[i, :3], world.velocity[i, 3:], np.split(K[i], 2)
         if motions(robot.tree)[i] == "revolute":
-            rate = axes[i, :3] @ (-np.cross(omega, H) - np.cross(eta_dot, P) + outside[i, :3])
+            rate = axes[i, :3] @ (-np.cross(omega, H) - np.cross(eta_dot, P) + branch_loads[i, :3])
         else:
-            rate = axes[i, 3:] @ (-np.cross(omega, P) + outside[i, 3:])
-        assert found[k] == pytest.approx(tau[k] + rate, rel=1e-9, abs=1e-9)
+            rate = axes[i, 3:] @ (-np.cross(omega, P) + branch_loads[i, 3:])
+        assert p_dot[k] == pytest.approx(tau[k] + rate, rel=1e-9, abs=1e-9)
 
 
 def test_p_3b_is_the_derivative_of_momentum(state: tuple) -> None:
@@ -212,6 +220,7 @@ def test_p_3b_is_the_derivative_of_momentum(state: tuple) -> None:
     same(robot.momentum_rate(q, p, tau, gravity=GRAVITY), robot.momentum_derivative(q, v, a), 1e-10)
     flow = robot.hamiltonian_flow(q, p, tau, gravity=GRAVITY)
     same(flow.v, v, 1e-10)
+    # The same sweep in two kernels, whose frames round differently.
     same(flow.p_dot, robot.momentum_rate(q, p, tau, gravity=GRAVITY), 1e-12)
 
 
@@ -239,6 +248,7 @@ class TestMotion:
         # The midpoint rule is of order 2: dt^2 times third derivatives of a swing of some 10 rad/s.
         np.testing.assert_allclose(hamilton.q, newton.q, atol=2e-5)
         np.testing.assert_allclose(hamilton.v, newton.v, atol=3e-4)
+        # The local tolerance of the adaptive steps, summed over the motion.
         np.testing.assert_allclose(adaptive.q, newton.q[:, ::10], atol=1e-8)
         assert hamilton.p is not None
         same(hamilton.p, pendulum.momentum(hamilton.q, hamilton.v), 1e-10)

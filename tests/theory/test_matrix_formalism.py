@@ -30,46 +30,46 @@ class TestTerms:
     """Each term of M theta-ddot = C + G + Q + E as printed; efforts and forces transform with ABSOLUTE^-T."""
 
     @pytest.fixture(params=range(8))
-    def at(self, request: pytest.FixtureRequest, pendulum: Robot) -> tuple:
+    def drawn_state(self, request: pytest.FixtureRequest, pendulum: Robot) -> tuple:
         """theta, theta-dot, (M_1, M_12) and the robot's terms."""
         theta, rates, moments = np.random.default_rng(request.param).normal(size=(3, 2)) * [[2.0], [3.0], [1.0]]
-        found = pendulum.equation_terms(TO_RELATIVE @ theta, TO_RELATIVE @ rates, moments)
-        return theta, rates, moments, found
+        terms = pendulum.equation_terms(TO_RELATIVE @ theta, TO_RELATIVE @ rates, moments)
+        return theta, rates, moments, terms
 
-    def test_m(self, at: tuple) -> None:
-        theta, _, _, found = at
+    def test_m(self, drawn_state: tuple) -> None:
+        theta, _, _, terms = drawn_state
         coupling = M2 * L1 * L2 / 2 * np.cos(theta[0] - theta[1])
         expected = [[M1 * L1**2 / 3 + M2 * L1**2, coupling], [coupling, M2 * L2**2 / 3]]
-        same(TO_RELATIVE.T @ found.mass_matrix @ TO_RELATIVE, expected)
+        same(TO_RELATIVE.T @ terms.mass_matrix @ TO_RELATIVE, expected)
 
-    def test_c(self, at: tuple) -> None:
-        theta, rates, _, found = at
+    def test_c(self, drawn_state: tuple) -> None:
+        theta, rates, _, terms = drawn_state
         turning = M2 * L1 * L2 / 2 * np.sin(theta[0] - theta[1])
-        same(TO_RELATIVE.T @ found.velocity_forces, [-turning * rates[1] ** 2, turning * rates[0] ** 2])
+        same(TO_RELATIVE.T @ terms.velocity_forces, [-turning * rates[1] ** 2, turning * rates[0] ** 2])
 
-    def test_g(self, at: tuple) -> None:
+    def test_g(self, drawn_state: tuple) -> None:
         """m_2 l_1 g sin(theta_1), as in the equation; the program has l_2 there."""
-        theta, _, _, found = at
+        theta, _, _, terms = drawn_state
         first = -M1 * G * L1 / 2 * np.sin(theta[0]) - M2 * L1 * G * np.sin(theta[0])
-        same(TO_RELATIVE.T @ found.gravity_forces, [first, -M2 * G * L2 / 2 * np.sin(theta[1])])
+        same(TO_RELATIVE.T @ terms.gravity_forces, [first, -M2 * G * L2 / 2 * np.sin(theta[1])])
 
-    def test_q(self, at: tuple) -> None:
-        _, _, (m_1, m_12), found = at
-        same(TO_RELATIVE.T @ found.efforts, [m_1 - m_12, m_12])
+    def test_q(self, drawn_state: tuple) -> None:
+        _, _, (m_1, m_12), terms = drawn_state
+        same(TO_RELATIVE.T @ terms.efforts, [m_1 - m_12, m_12])
 
-    def test_e(self, at: tuple, pendulum: Robot) -> None:
+    def test_e(self, drawn_state: tuple, pendulum: Robot) -> None:
         """A spring's force at the lower end: (J_x^T f) with x = l_1 sin theta_1 + l_2 sin theta_2, and so for z."""
-        theta, rates, moments, found = at
-        assert not found.external_forces.any()
+        theta, rates, moments, terms = drawn_state
+        assert not terms.external_forces.any()
         pull = Wrench("lower_bar", force=(0.7, 0.0, -1.1), point=(0.0, 0.0, -L2))
-        found = pendulum.equation_terms(TO_RELATIVE @ theta, TO_RELATIVE @ rates, moments, wrenches=pull)
+        terms = pendulum.equation_terms(TO_RELATIVE @ theta, TO_RELATIVE @ rates, moments, wrenches=pull)
         lengths = np.array([L1, L2])
         expected = lengths * (0.7 * np.cos(theta) - 1.1 * np.sin(theta))
-        same(TO_RELATIVE.T @ found.external_forces, expected)
+        same(TO_RELATIVE.T @ terms.external_forces, expected)
 
-    def test_forward_dynamics(self, at: tuple, pendulum: Robot) -> None:
+    def test_forward_dynamics(self, drawn_state: tuple, pendulum: Robot) -> None:
         """q-ddot = M^-1 (C + G + Q + E)."""
-        theta, rates, moments, t = at
+        theta, rates, moments, t = drawn_state
         right = t.velocity_forces + t.gravity_forces + t.efforts + t.external_forces
         a = np.linalg.solve(t.mass_matrix, right)
         same(pendulum.forward_dynamics(TO_RELATIVE @ theta, TO_RELATIVE @ rates, moments), a)
@@ -129,14 +129,15 @@ class TestProgram:
     """Step by step: two roundings of the same 1000 steps may part by some 1e-16 each, and grow a little."""
 
     def test_corrected_program_is_the_robot(self, pendulum: Robot) -> None:
+        # The same steps with other formulas: their roundings, magnified by a chaotic pendulum.
         np.testing.assert_allclose(by_robot(pendulum, slip=False), program(L1), rtol=0, atol=1e-11)
 
     def test_printed_program_is_the_robot_with_the_slip(self, pendulum: Robot) -> None:
         np.testing.assert_allclose(by_robot(pendulum, slip=True), program(L2), rtol=0, atol=1e-11)
 
     def test_the_slip_matters(self) -> None:
-        apart = np.abs(program(L1) - program(L2))[:, -1]
-        assert np.all(apart > 1e-3)
+        differences = np.abs(program(L1) - program(L2))[:, -1]
+        assert np.all(differences > 1e-3)
 
     @pytest.mark.parametrize("method", ["articulated", "mass_matrix"])
     @pytest.mark.parametrize("length_in_g", [L1, L2], ids=["corrected", "printed"])
@@ -183,7 +184,7 @@ def hanging() -> Robot:
     return Robot.from_urdf(f'<robot name="hanging"><link name="pelvis"/>{FOOT}{SHANK}{THIGH}{joints}</robot>')
 
 
-def standing() -> Robot:
+def standing_leg() -> Robot:
     """Foot pivoting on the ground, the thigh's upper end free: what the joint `ground` carries is the reaction."""
     joints = hinge("ground", "world", "foot", "0.1 0.2 0", "0.1 1 0")
     joints += hinge("ankle", "foot", "shank", "-0.02 0 0.08", "0.2 1 0")
@@ -261,19 +262,19 @@ class TestGait:
             for frame in ("world", "joint")
         }
         joints = np.stack([cop, *(leg.origin[:, k] for k in range(3))], axis=1)
-        found = segments.inverse_dynamics(
+        joint_loads = segments.inverse_dynamics(
             **leg.kinematics(), **leg.levers(joints), ground_force=grf, ground_moment=free, method=method
         )
-        same(found.force, loads["world"][..., 3:], 1e-10)  # global basis
-        same(found.moment, loads["joint"][..., :3], 1e-10)  # the segment's basis
+        same(joint_loads.force, loads["world"][..., 3:], 1e-10)  # global basis
+        same(joint_loads.moment, loads["joint"][..., :3], 1e-10)  # the segment's basis
         axes = np.array([robot.tree.inboard[i].axis for i in leg.rows])
         efforts = tau[:, [robot.joint_names.index(name) for name in names]]
-        same(np.einsum("fni,ni->fn", found.moment, axes), efforts, 1e-10)
+        same(np.einsum("fni,ni->fn", joint_loads.moment, axes), efforts, 1e-10)
 
     @METHODS
     def test_standing_leg(self, method: str) -> None:
         """The other way up: from the load that the ground carries, to nothing at the free upper end of the thigh."""
-        robot = standing()
+        robot = standing_leg()
         leg = Recording(robot, 7)
         tau = robot.inverse_dynamics(leg.q, leg.v, leg.a, gravity=LOW_G)
         loads = robot.constraint_forces(
@@ -281,9 +282,9 @@ class TestGait:
         ).wrench
         poses = robot.link_poses(leg.q)
         shank, thigh = (poses.position[:, robot.link_names.index(name)] for name in ("shank", "thigh"))
-        above = thigh + np.einsum("fij,j->fi", leg.R_world[:, 2], [0.0, 0.0, 0.3])
-        joints = np.stack([leg.origin[:, 0], shank, thigh, above], axis=1)
-        found = segments.inverse_dynamics(
+        thigh_end = thigh + np.einsum("fij,j->fi", leg.R_world[:, 2], [0.0, 0.0, 0.3])
+        joints = np.stack([leg.origin[:, 0], shank, thigh, thigh_end], axis=1)
+        joint_loads = segments.inverse_dynamics(
             **leg.kinematics(),
             **leg.levers(joints),
             ground_force=loads[:, 0, 3:],
@@ -291,11 +292,12 @@ class TestGait:
             method=method,
         )
         # Ankle and knee: the robot says what the lower segment does to the upper, the document the reverse.
-        same(found.force[:, :2], -loads[:, 1:, 3:], 1e-10)
+        same(joint_loads.force[:, :2], -loads[:, 1:, 3:], 1e-10)
         moments = np.einsum("fnij,fnj->fni", leg.rotation[:, :2], -loads[:, 1:, :3])
-        same(found.moment[:, :2], moments, 1e-10)
-        assert np.abs(found.force[:, 2]).max() < 1e-10 * np.abs(found.force).max()
-        assert np.abs(found.moment[:, 2]).max() < 1e-10 * np.abs(found.moment).max()
+        same(joint_loads.moment[:, :2], moments, 1e-10)
+        # Nothing holds the free end: what is left is the rounding of all loads below it.
+        assert np.abs(joint_loads.force[:, 2]).max() < 1e-10 * np.abs(joint_loads.force).max()
+        assert np.abs(joint_loads.moment[:, 2]).max() < 1e-10 * np.abs(joint_loads.moment).max()
 
     @METHODS
     def test_document_block_system(self, method: str) -> None:
@@ -308,10 +310,10 @@ class TestGait:
         S = lambda r: np.array([[0, -r[2], r[1]], [r[2], 0, -r[0]], [-r[1], r[0], 0]])
         M = np.block([[m_F * I_3, O, O, O], [O, I_F, O, O], [O, O, m_S * I_3, O], [O, O, O, I_S]])
         q_ddot = np.concatenate([p["acceleration"][0], p["omega_dot"][0], p["acceleration"][1], p["omega_dot"][1]])
-        none = np.zeros(3)
-        C = np.concatenate([none, -np.cross(w_F, I_F @ w_F), none, -np.cross(w_S, I_S @ w_S)])
-        weight = np.concatenate([m_F * p["gravity"], none, m_S * p["gravity"], none])
-        E = np.concatenate([p["ground_force"], R_F @ np.cross(r_cop, p["ground_force"]), none, none])
+        zero = np.zeros(3)
+        C = np.concatenate([zero, -np.cross(w_F, I_F @ w_F), zero, -np.cross(w_S, I_S @ w_S)])
+        weight = np.concatenate([m_F * p["gravity"], zero, m_S * p["gravity"], zero])
+        E = np.concatenate([p["ground_force"], R_F @ np.cross(r_cop, p["ground_force"]), zero, zero])
         A = np.block(
             [
                 [I_3, O, O, O],
@@ -321,17 +323,18 @@ class TestGait:
             ]
         )
         F_A, M_A, F_K, M_K = np.split(np.linalg.inv(A) @ (M @ q_ddot - C - E - weight), 4)
-        found = segments.inverse_dynamics(**p, method=method)
-        same(found.force, [F_A, F_K], 1e-10)
-        same(found.moment, [M_A, M_K], 1e-10)
-        named = segments.matrices(**p)
-        for matrix, printed in ((named.mass_matrix, M), (named.acceleration, q_ddot), (named.load_matrix, A)):
-            np.testing.assert_array_equal(matrix, printed)
-        same(named.velocity_forces, C)
-        same(named.gravity_forces, weight)
-        same(named.external_forces, E)
-        same(named.efforts, M @ q_ddot - C - E - weight)
-        same(named.loads, np.concatenate([F_A, M_A, F_K, M_K]), 1e-10)
+        joint_loads = segments.inverse_dynamics(**p, method=method)
+        # Loads are sums of large forces in another order; moments add their levers.
+        same(joint_loads.force, [F_A, F_K], 1e-10)
+        same(joint_loads.moment, [M_A, M_K], 1e-10)
+        matrices = segments.matrices(**p)
+        for matrix, expected in ((matrices.mass_matrix, M), (matrices.acceleration, q_ddot), (matrices.load_matrix, A)):
+            np.testing.assert_array_equal(matrix, expected)
+        same(matrices.velocity_forces, C)
+        same(matrices.gravity_forces, weight)
+        same(matrices.external_forces, E)
+        same(matrices.efforts, M @ q_ddot - C - E - weight)
+        same(matrices.loads, np.concatenate([F_A, M_A, F_K, M_K]), 1e-10)
 
     @METHODS
     def test_loads_from_outside_on_every_segment(self, method: str) -> None:
@@ -347,28 +350,22 @@ class TestGait:
         tau = robot.inverse_dynamics(leg.q, leg.v, leg.a, gravity=LOW_G, wrenches=pushes)
         loads = {
             frame: robot.constraint_forces(
-                leg.q,
-                leg.v,
-                tau,
-                joints=["ankle", "knee", "hip"],
-                frame=frame,
-                gravity=LOW_G,
-                wrenches=pushes,
+                leg.q, leg.v, tau, joints=["ankle", "knee", "hip"], frame=frame, gravity=LOW_G, wrenches=pushes
             ).wrench
             for frame in ("world", "joint")
         }
-        acting = leg.origin + np.einsum("fnij,nj->fni", leg.R_world, place)
+        push_points = leg.origin + np.einsum("fnij,nj->fni", leg.R_world, place)
         joints = np.stack([leg.origin[:, 0], *(leg.origin[:, k] for k in range(3))], axis=1)
-        found = segments.inverse_dynamics(
+        joint_loads = segments.inverse_dynamics(
             **leg.kinematics(),
             **leg.levers(joints),
             external_force=force,
             external_moment=moment,
-            external_point=acting - leg.centre,
+            external_point=push_points - leg.centre,
             method=method,
         )
-        same(found.force, loads["world"][..., 3:], 1e-10)
-        same(found.moment, loads["joint"][..., :3], 1e-10)
+        same(joint_loads.force, loads["world"][..., 3:], 1e-10)
+        same(joint_loads.moment, loads["joint"][..., :3], 1e-10)
 
     @METHODS
     def test_the_ground_is_a_load_on_the_first_segment(self, method: str) -> None:
@@ -395,45 +392,55 @@ class TestGait:
     def test_matrices_of_a_recording(self) -> None:
         """Each frame's equations hold, and their solution is what the recursion finds."""
         p = arbitrary(3, (2, 4)) | {"external_force": np.random.default_rng(5).normal(size=(3, 3))}
-        named, loads = segments.matrices(**p), segments.inverse_dynamics(**p)
+        matrices, loads = segments.matrices(**p), segments.inverse_dynamics(**p)
         stacked = np.concatenate([loads.force, loads.moment], axis=-1).reshape(2, 4, 18)
-        same(named.loads, stacked, 1e-10)
-        left = named.acceleration @ named.mass_matrix
-        right = named.velocity_forces + named.gravity_forces + named.efforts + named.external_forces
+        same(matrices.loads, stacked, 1e-10)
+        left = matrices.acceleration @ matrices.mass_matrix
+        right = matrices.velocity_forces + matrices.gravity_forces + matrices.efforts + matrices.external_forces
         same(left, right)
-        same(np.einsum("...ij,...j->...i", named.load_matrix, stacked), named.efforts, 1e-10)
+        same(np.einsum("...ij,...j->...i", matrices.load_matrix, stacked), matrices.efforts, 1e-10)
 
     @pytest.mark.parametrize("n", [1, 2, 3, 6])
     def test_matrix_equals_recursion(self, n: int) -> None:
         for lead in ((), (4,), (2, 3)):
             p = arbitrary(n, lead)
             p["ground_moment"] = np.array([0.3, -0.1, 2.0])
-            one, other = (segments.inverse_dynamics(**p, method=method) for method in ("recursion", "matrix"))
-            assert one.force.shape == one.moment.shape == (*lead, n, 3)
-            same(one.force, other.force, 1e-11)
-            same(one.moment, other.moment, 1e-10)
+            by_recursion, by_matrix = (
+                segments.inverse_dynamics(**p, method=method) for method in ("recursion", "matrix")
+            )
+            assert by_recursion.force.shape == by_recursion.moment.shape == (*lead, n, 3)
+            same(by_recursion.force, by_matrix.force, 1e-11)
+            same(by_recursion.moment, by_matrix.moment, 1e-10)
 
     def test_static_standing(self) -> None:
         """At rest on one foot: the joints carry what stands above, straight down."""
-        still = np.zeros((3, 3))
+        zero_rates = np.zeros((3, 3))
         up = np.array([[0.0, 0.05, 0.0], [0.0, 0.2, 0.0], [0.0, 0.2, 0.0]])
         grf = np.array([0.0, (MASS.sum() + 50.0) * 9.81, 0.0])
-        found = segments.inverse_dynamics(
-            MASS, np.tile(np.eye(3), (3, 1, 1)), np.tile(np.eye(3), (3, 1, 1)), still, still, still, up, -up, grf
+        joint_loads = segments.inverse_dynamics(
+            MASS,
+            np.tile(np.eye(3), (3, 1, 1)),
+            np.tile(np.eye(3), (3, 1, 1)),
+            zero_rates,
+            zero_rates,
+            zero_rates,
+            up,
+            -up,
+            grf,
         )
-        above = [MASS[1:].sum() + 50.0, MASS[2] + 50.0, 50.0]
-        same(found.force, np.outer(above, [0.0, -9.81, 0.0]))
-        same(found.moment, still)
+        carried_mass = [MASS[1:].sum() + 50.0, MASS[2] + 50.0, 50.0]
+        same(joint_loads.force, np.outer(carried_mass, [0.0, -9.81, 0.0]))
+        same(joint_loads.moment, zero_rates)
 
     def test_a_frame_is_a_frame(self) -> None:
         """Row k of a batch is the answer for frame k alone; constants may be given once."""
         p = arbitrary(3, (5,))
         p["ground_force"] = p["ground_force"][2]
         rows = segments.inverse_dynamics(**p)
-        alone = {name: x[3] if x.ndim > 2 and name != "inertia" else x for name, x in p.items()}
-        one = segments.inverse_dynamics(**alone)
-        same(rows.force[3], one.force)
-        same(rows.moment[3], one.moment)
+        frame_inputs = {name: x[3] if x.ndim > 2 and name != "inertia" else x for name, x in p.items()}
+        frame_loads = segments.inverse_dynamics(**frame_inputs)
+        same(rows.force[3], frame_loads.force)
+        same(rows.moment[3], frame_loads.moment)
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -446,9 +453,9 @@ class TestGait:
         ],
     )
     def test_refusals(self, name: str, value: object) -> None:
-        with pytest.raises(InvalidArgumentError) as refused:
+        with pytest.raises(InvalidArgumentError) as error:
             segments.inverse_dynamics(**{**arbitrary(3), name: value})
-        assert refused.value.path == name
+        assert error.value.path == name
 
     @pytest.mark.parametrize("name", list(COMPUTATIONS["segment_matrices"].inputs))
     def test_every_input_takes_leading_axes(self, name: str) -> None:
@@ -456,17 +463,17 @@ class TestGait:
         rng = np.random.default_rng(8)
         loads = {key: rng.normal(size=(3, 3)) for key in ("external_force", "external_moment", "external_point")}
         p = arbitrary(3) | loads | {"ground_moment": rng.normal(size=3), "gravity": rng.normal(size=3)}
-        many = np.stack([p[name] * scale for scale in (1.0, 1.7, 0.4)])
+        rows_of_input = np.stack([p[name] * scale for scale in (1.0, 1.7, 0.4)])
         for method in ("recursion", "matrix"):
-            rows = segments.inverse_dynamics(**{**p, name: many}, method=method)
-            for k, value in enumerate(many):
-                alone = segments.inverse_dynamics(**{**p, name: value}, method=method)
-                same(rows.force[k], alone.force)
-                same(rows.moment[k], alone.moment, 1e-12)
-        named = segments.matrices(**{**p, name: many})
-        alone = segments.matrices(**{**p, name: many[2]})
-        for row, one in zip(named, alone, strict=True):
-            same(row[2] if row.ndim > one.ndim else row, one, 1e-11)
+            rows = segments.inverse_dynamics(**{**p, name: rows_of_input}, method=method)
+            for k, value in enumerate(rows_of_input):
+                row_loads = segments.inverse_dynamics(**{**p, name: value}, method=method)
+                same(rows.force[k], row_loads.force)
+                same(rows.moment[k], row_loads.moment, 1e-12)
+        matrices = segments.matrices(**{**p, name: rows_of_input})
+        row_matrices = segments.matrices(**{**p, name: rows_of_input[2]})
+        for row, row_matrix in zip(matrices, row_matrices, strict=True):
+            same(row[2] if row.ndim > row_matrix.ndim else row, row_matrix, 1e-11)
 
     def test_frames_that_do_not_fit(self) -> None:
         with pytest.raises(InvalidArgumentError, match="do not broadcast"):

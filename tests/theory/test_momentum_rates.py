@@ -41,9 +41,11 @@ def differentiated(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """d/dt of K (N, 6), of c (N, 3) and of H^c (N, 3), all in world axes, along q-dot = v, v-dot = a."""
     q_, v_ = ex.sym("q", tree.nv), ex.sym("v", tree.nv)
-    found, poses = hamilton.system_momentum(tree, q_, v_), kinematics.link_poses(tree, q_)
+    momentum, poses = hamilton.system_momentum(tree, q_, v_), kinematics.link_poses(tree, q_)
     rows = []
-    for i, (K, c) in enumerate(zip(ex.vertsplit(found["momentum"], 6), ex.vertsplit(found["centre"], 3), strict=True)):
+    for i, (K, c) in enumerate(
+        zip(ex.vertsplit(momentum["momentum"], 6), ex.vertsplit(momentum["centre"], 3), strict=True)
+    ):
         R = ex.reshape(poses["rotation"][9 * i : 9 * i + 9], 3, 3).T
         H, P, c = R @ K[:3], R @ K[3:], R @ c
         rows.append(ex.vertcat(H, P, c, H - ex.cross(c, P)))
@@ -55,33 +57,33 @@ def differentiated(
 
 def test_p_1d_to_p_1g_are_the_derivatives(state: tuple) -> None:
     robot, q, v, a, push = state
-    found = robot.system_momentum_rate(q, v, a, frame="world", gravity=GRAVITY, wrenches=push)
+    rates = robot.system_momentum_rate(q, v, a, frame="world", gravity=GRAVITY, wrenches=push)
     K_rate, c_rate, about_rate = differentiated(robot.tree, q, v, a)
-    same(found.rate[:, 3:], K_rate[:, 3:], DIFFERENTIATED)  # (P.1e)
-    same(found.rate[:, :3], K_rate[:, :3], DIFFERENTIATED)  # (P.1g)
+    same(rates.rate[:, 3:], K_rate[:, 3:], DIFFERENTIATED)  # (P.1e)
+    same(rates.rate[:, :3], K_rate[:, :3], DIFFERENTIATED)  # (P.1g)
     heavy = robot.system_momentum(q, v).mass > 0.0
-    same(found.centre_rate[heavy], c_rate[heavy], DIFFERENTIATED)  # (P.1d)
-    same(found.central_rate, about_rate, DIFFERENTIATED)  # (P.1f)
+    same(rates.centre_rate[heavy], c_rate[heavy], DIFFERENTIATED)  # (P.1d)
+    same(rates.central_rate, about_rate, DIFFERENTIATED)  # (P.1f)
     assert heavy.any()
 
 
 def test_p_1e_to_p_1g_name_their_forces(state: tuple) -> None:
     """Each right side from the document's world-frame loads: joint by (15), outside by Psi^T Y^T F-bar."""
     robot, q, v, a, push = state
-    found = robot.system_momentum_rate(q, v, a, frame="world", gravity=GRAVITY, wrenches=push)
+    rates = robot.system_momentum_rate(q, v, a, frame="world", gravity=GRAVITY, wrenches=push)
     poses = robot.link_poses(q)
     wrenches = np.zeros((len(robot.tree), 6))
     wrenches[-1] = np.concatenate([push.torque + np.cross(poses.rotation[-1] @ push.point, push.force), push.force])
     world = WorldEquations(robot.tree, q, v, GRAVITY, wrenches)
     F, E = world.forces(a), (world.Psi.T @ world.applied.ravel()).reshape(-1, 6)
-    same(found.load, F, 1e-11)
-    same(found.external, E, 1e-11)
+    same(rates.load, F, 1e-11)
+    same(rates.external, E, 1e-11)
     momentum = robot.system_momentum(q, v, frame="world")
     K, c, eta_dot = momentum.momentum, momentum.centre, world.velocity[:, 3:]
-    same(found.rate[:, 3:], F[:, 3:] + E[:, 3:], 1e-11)  # (P.1e)
-    same(found.rate[:, :3], -np.cross(eta_dot, K[:, 3:]) + F[:, :3] + E[:, :3], 1e-11)  # (P.1g)
-    same(found.central_rate, F[:, :3] - np.cross(c, F[:, 3:]) + E[:, :3] - np.cross(c, E[:, 3:]), 1e-11)  # (P.1f)
-    same(found.central_momentum, K[:, :3] - np.cross(c, K[:, 3:]), 1e-11)  # H^c, its proof's first line
+    same(rates.rate[:, 3:], F[:, 3:] + E[:, 3:], 1e-11)  # (P.1e)
+    same(rates.rate[:, :3], -np.cross(eta_dot, K[:, 3:]) + F[:, :3] + E[:, :3], 1e-11)  # (P.1g)
+    same(rates.central_rate, F[:, :3] - np.cross(c, F[:, 3:]) + E[:, :3] - np.cross(c, E[:, 3:]), 1e-11)  # (P.1f)
+    same(rates.central_momentum, K[:, :3] - np.cross(c, K[:, 3:]), 1e-11)  # H^c, its proof's first line
 
 
 def test_frames_differ_by_the_links_rotation(state: tuple) -> None:
@@ -89,9 +91,9 @@ def test_frames_differ_by_the_links_rotation(state: tuple) -> None:
     body, world = (robot.system_momentum_rate(q, v, a, frame=frame, wrenches=push) for frame in ("body", "world"))
     R = robot.link_poses(q).rotation
     for name in ("rate", "centre_rate", "central_momentum", "central_rate", "load", "external"):
-        here, there = getattr(body, name), getattr(world, name)
-        for k in range(0, here.shape[1], 3):
-            same(np.einsum("nij,nj->ni", R, here[:, k : k + 3]), there[:, k : k + 3])
+        in_body, in_world = getattr(body, name), getattr(world, name)
+        for k in range(0, in_body.shape[1], 3):
+            same(np.einsum("nij,nj->ni", R, in_body[:, k : k + 3]), in_world[:, k : k + 3])
 
 
 def test_momentum_rate_is_its_part_along_the_axes(state: tuple) -> None:
@@ -104,8 +106,8 @@ def test_momentum_rate_is_its_part_along_the_axes(state: tuple) -> None:
     K = robot.system_momentum(q, v, frame="world").momentum
     omega, axes = world.velocity[:, :3], columns(world.axes)
     G_dot = np.hstack([np.cross(omega, axes[:, :3]), np.cross(omega, axes[:, 3:])])
-    along = np.einsum("ni,ni->n", axes, rate) + np.einsum("ni,ni->n", G_dot, K)
-    same(along[list(robot.tree.movable)], p_dot, 1e-10)
+    axial_rates = np.einsum("ni,ni->n", axes, rate) + np.einsum("ni,ni->n", G_dot, K)
+    same(axial_rates[list(robot.tree.movable)], p_dot, 1e-10)
 
 
 def test_free_fall_and_push_of_a_cart() -> None:
@@ -115,13 +117,13 @@ def test_free_fall_and_push_of_a_cart() -> None:
     for force in (0.0, 7.0):
         push = Wrench("pendulum", force=(force, 0.0, 0.0), point=(0.0, 0.0, -0.3), frame="world")
         a = robot.forward_dynamics(q, v, [0.0, 0.0], wrenches=push)
-        found = robot.system_momentum_rate(q, v, a, frame="world", wrenches=push)
+        rates = robot.system_momentum_rate(q, v, a, frame="world", wrenches=push)
         # The rail holds the cart up and does nothing along x: what is left is the push.
-        assert found.rate[1, 3] == pytest.approx(force, abs=1e-12)
-        assert found.external[1, 5] == pytest.approx(-9.81 * 3.2, rel=1e-13)
+        assert rates.rate[1, 3] == pytest.approx(force, abs=1e-12)
+        assert rates.external[1, 5] == pytest.approx(-9.81 * 3.2, rel=1e-13)
         centre = robot.system_momentum(q, v, frame="world").centre[2]
         np.testing.assert_allclose(
-            found.centre_rate[2], v[1] * 0.5 * np.array([np.cos(0.6), 0, np.sin(0.6)]), atol=1e-13
+            rates.centre_rate[2], v[1] * 0.5 * np.array([np.cos(0.6), 0, np.sin(0.6)]), atol=1e-13
         )
         np.testing.assert_allclose(centre, 0.5 * np.array([np.sin(0.6), 0, -np.cos(0.6)]), atol=1e-13)
 
@@ -133,7 +135,7 @@ def test_branch_without_mass_has_no_centre_that_moves() -> None:
         '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint>'
         '<joint name="k" type="fixed"><parent link="b"/><child link="tip"/><origin xyz="1 2 3"/></joint></robot>'
     )
-    found = robot.system_momentum_rate([0.3], [2.0], [1.0])
-    tip = found.links.index("tip")
-    assert not found.centre_rate[tip].any()
-    assert not found.rate[tip].any()
+    rates = robot.system_momentum_rate([0.3], [2.0], [1.0])
+    tip = rates.links.index("tip")
+    assert not rates.centre_rate[tip].any()
+    assert not rates.rate[tip].any()

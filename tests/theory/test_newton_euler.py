@@ -66,8 +66,8 @@ class TestInfluence:
         tree, number = fig_2
         matrix = phi(tree, np.arange(1.0, 11.0)[:, None, None] * np.ones((10, 1, 1))).toarray()
         parents = {2: 1, 3: 1, 9: 1, 4: 3, 5: 3, 7: 4, 8: 7, 6: 5, 10: 9}
-        found = {(int(number[i]), int(number[j])) for i, j in zip(*np.nonzero(matrix), strict=True)}
-        assert found == set(parents.items())
+        pairs = {(int(number[i]), int(number[j])) for i, j in zip(*np.nonzero(matrix), strict=True)}
+        assert pairs == set(parents.items())
         for i, j in zip(*np.nonzero(matrix), strict=True):
             assert matrix[i, j] == i + 1.0  # the block of the child
         transposed = {(int(number[i]), int(number[j])) for i, j in zip(*np.nonzero(matrix.T), strict=True)}
@@ -78,7 +78,7 @@ class TestInfluence:
         tree, number = fig_2
         A = np.random.default_rng(0).normal(size=(10, 2, 2))
         place = {int(n): i for i, n in enumerate(number)}
-        printed = {
+        products = {
             (2, 1): (2,), (3, 1): (3,), (4, 1): (4, 3), (5, 1): (5, 3), (6, 1): (6, 5, 3), (7, 1): (7, 4, 3),
             (8, 1): (8, 7, 4, 3), (9, 1): (9,), (10, 1): (10, 9), (4, 3): (4,), (5, 3): (5,), (6, 3): (6, 5),
             (7, 3): (7, 4), (8, 3): (8, 7, 4), (7, 4): (7,), (8, 4): (8, 7), (6, 5): (6,), (8, 7): (8,), (10, 9): (10,),
@@ -87,8 +87,10 @@ class TestInfluence:
         for row in range(1, 11):
             for column in range(1, 11):
                 expected = np.eye(2) if row == column else np.zeros((2, 2))
-                if (row, column) in printed:
-                    expected = np.linalg.multi_dot([np.eye(2), *(A[place[k]] for k in printed[row, column]), np.eye(2)])
+                if (row, column) in products:
+                    expected = np.linalg.multi_dot(
+                        [np.eye(2), *(A[place[k]] for k in products[row, column]), np.eye(2)]
+                    )
                 i, j = place[row], place[column]
                 same(matrix[2 * i : 2 * i + 2, 2 * j : 2 * j + 2], expected)
 
@@ -140,23 +142,25 @@ class TestEquations:
         """(1), (4): V and v-bar are what moving along v does to joints and centres of mass."""
         robot, world, *_ = state
         h = 1e-6
-        ahead, behind = (WorldEquations(robot.tree, world.q + s * h * world.v, world.v, GRAVITY) for s in (1, -1))
-        same(world.velocity[:, 3:], (ahead.eta - behind.eta) / (2 * h), 1e-8)
-        spin = (ahead.rotation - behind.rotation) @ np.swapaxes(world.rotation, 1, 2) / (2 * h)
+        ahead_world, earlier = (
+            WorldEquations(robot.tree, world.q + s * h * world.v, world.v, GRAVITY) for s in (1, -1)
+        )
+        same(world.velocity[:, 3:], (ahead_world.eta - earlier.eta) / (2 * h), 1e-8)
+        spin = (ahead_world.rotation - earlier.rotation) @ np.swapaxes(world.rotation, 1, 2) / (2 * h)
         same(world.velocity[:, :3], np.stack([spin[:, 2, 1], spin[:, 0, 2], spin[:, 1, 0]], axis=1), 1e-8)
         centre = np.einsum("nij,nj->ni", world.S, world.velocity)
-        same(centre[:, 3:], (ahead.eta + ahead.s - behind.eta - behind.s) / (2 * h), 1e-8)
+        same(centre[:, 3:], (ahead_world.eta + ahead_world.s - earlier.eta - earlier.s) / (2 * h), 1e-8)
 
     def test_2_3_5_to_8_accelerations_are_rates_of_velocities(self, state: tuple) -> None:
         """(2), (3), (5)-(8), with (5a) for prismatic joints too."""
         robot, world, a, _ = state
         h = 1e-6
-        ahead, behind = (
+        ahead_world, earlier = (
             WorldEquations(robot.tree, world.q + s * h * world.v + h * h / 2 * a, world.v + s * h * a, GRAVITY)
             for s in (1, -1)
         )
-        same(world.acceleration(a), (ahead.velocity - behind.velocity) / (2 * h), 1e-7)
-        centre = [np.einsum("nij,nj->ni", w.S, w.velocity) for w in (ahead, behind)]
+        same(world.acceleration(a), (ahead_world.velocity - earlier.velocity) / (2 * h), 1e-7)
+        centre = [np.einsum("nij,nj->ni", w.S, w.velocity) for w in (ahead_world, earlier)]
         same(world.centre_acceleration(a), (centre[0] - centre[1]) / (2 * h), 1e-7)
 
     def test_9_and_10_newton_and_euler_for_each_body(self, state: tuple) -> None:
@@ -211,8 +215,8 @@ class TestEquations:
 
     def test_18b_compiled_and_explicit(self, state: tuple) -> None:
         robot, world, *_ = state
-        without = WorldEquations(robot.tree, world.q, world.v, GRAVITY)
-        same(robot.bias_forces(world.q, world.v, gravity=GRAVITY), without.C, 1e-11)
+        unpushed = WorldEquations(robot.tree, world.q, world.v, GRAVITY)
+        same(robot.bias_forces(world.q, world.v, gravity=GRAVITY), unpushed.C, 1e-11)
 
     def test_19a_and_19b(self, state: tuple) -> None:
         robot, world, a, tau = state
@@ -239,18 +243,13 @@ class TestEquations:
                 (newton_euler.inertias, ()),
             )
         )
-        found = articulated.branches(tree, D, G, M)
+        branches = articulated.branches(tree, D, G, M)
         for i, k in enumerate(dofs(tree)):
             if k >= 0:
-                assert float(found.R_inverse[i]) == pytest.approx(1.0 / R[k, k], rel=1e-10)
+                assert float(branches.R_inverse[i]) == pytest.approx(1.0 / R[k, k], rel=1e-10)
             X = np.kron(np.eye(2), world.rotation[i])
-            block = found.J[i]
-            full = np.block(
-                [
-                    [block.I.array(), block.H.array()],
-                    [block.H.array().T, block.m.array()],
-                ]
-            )
+            block = branches.J[i]
+            full = np.block([[block.I.array(), block.H.array()], [block.H.array().T, block.m.array()]])
             same(X @ full @ X.T, J[i], 1e-10)
 
 
@@ -301,8 +300,8 @@ class TestExamples:
         m1, m2, g = cart.mass, bob.mass, 9.81
         M = [[m1 + m2, m2 * L * np.cos(theta)], [m2 * L * np.cos(theta), I_zz + m2 * L**2]]
         right = [force + m2 * L * np.sin(theta) * rate**2, tau - m2 * g * L * np.sin(theta)]
-        found = robot.forward_dynamics([x, theta], [0.3, rate], [force, tau])
-        same(found, np.linalg.solve(M, right))
+        a = robot.forward_dynamics([x, theta], [0.3, rate], [force, tau])
+        same(a, np.linalg.solve(M, right))
         same(robot.mass_matrix([x, theta]), M)
 
     def test_n4_over_symbols_of_the_state(self) -> None:
@@ -328,8 +327,8 @@ class TestExamples:
         second = ex.jacobian(ex.vec(first), unknowns)
         for seed in range(20):
             rng = np.random.default_rng(seed)
-            at = (rng.normal(size=2), rng.normal(size=2), rng.normal(size=2), rng.normal())
-            for value in ex.substitute([difference, first, second], [q, v, a, g], at):
+            values = (rng.normal(size=2), rng.normal(size=2), rng.normal(size=2), rng.normal())
+            for value in ex.substitute([difference, first, second], [q, v, a, g], values):
                 assert np.abs(value.array()).max() < 1e-12
 
 

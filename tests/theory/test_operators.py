@@ -39,7 +39,7 @@ def state(request: pytest.FixtureRequest) -> tuple[Robot, np.ndarray, np.ndarray
     return robot, q, v, WorldEquations(robot.bodies.tree, q, v, GRAVITY)
 
 
-def turned(world: WorldEquations) -> np.ndarray:
+def rotation_blocks(world: WorldEquations) -> np.ndarray:
     """diag of diag(R_i, R_i): six-vectors of all bodies in their own axes into world axes."""
     return sparse.block_diag([np.kron(np.eye(2), R) for R in world.rotation]).toarray()
 
@@ -57,12 +57,12 @@ class TestOperators:
     @pytest.mark.parametrize("operator", ["D", "beta"])
     def test_body_axes_are_world_axes_turned_on_both_sides(self, state: tuple, operator: str) -> None:
         robot, q, _, world = state
-        X = turned(world)
+        X = rotation_blocks(world)
         body = robot.influence_operators(q, operator=operator).dense()
-        for found, expected in zip(
+        for block, expected in zip(
             body, robot.influence_operators(q, operator=operator, frame="world").dense(), strict=True
         ):
-            same(X @ found @ X.T, expected, PRODUCTS)
+            same(X @ block @ X.T, expected, PRODUCTS)
 
     @pytest.mark.parametrize("operator", ["D", "beta"])
     def test_p3_and_p4_series_and_inverse(self, state: tuple, operator: str) -> None:
@@ -78,12 +78,12 @@ class TestOperators:
 
     def test_places_are_the_topology(self, state: tuple) -> None:
         robot, q, *_ = state
-        found, tree = robot.influence_operators(q), robot.topology()
+        operators, tree = robot.influence_operators(q), robot.topology()
         link = dict(zip(tree.joints, tree.links, strict=True))
-        places = {(link[row], link[column]) for row, column in zip(found.rows, found.columns, strict=True)}
+        places = {(link[row], link[column]) for row, column in zip(operators.rows, operators.columns, strict=True)}
         assert places == {(i, j) for i in tree.links for j in tree.ancestors_of(i)}
-        assert len(found.rows) == len(places) == robot.sizes["na"]
-        for joint, parent, block in zip(found.joints, found.parents, found.phi, strict=True):
+        assert len(operators.rows) == len(places) == robot.sizes["na"]
+        for joint, parent, block in zip(operators.joints, operators.parents, operators.phi, strict=True):
             assert (link[parent] if parent else None) == tree.parent_of(link[joint])
             assert (np.abs(block).max() > 0.0) == bool(parent)
 
@@ -115,9 +115,11 @@ class TestOperators:
 
     def test_batches(self, state: tuple) -> None:
         robot, q, *_ = state
-        many = robot.influence_operators(np.stack([q, 2 * q, 3 * q]), frame="world").dense()
-        for whole, one in zip(many, robot.influence_operators(2 * q, frame="world").dense(), strict=True):
-            np.testing.assert_array_equal(whole[1], one)
+        dense_batch = robot.influence_operators(np.stack([q, 2 * q, 3 * q]), frame="world").dense()
+        for batch_operator, operator_at_2q in zip(
+            dense_batch, robot.influence_operators(2 * q, frame="world").dense(), strict=True
+        ):
+            np.testing.assert_array_equal(batch_operator[1], operator_at_2q)
 
     def test_massless_mover_has_d_and_no_beta(self) -> None:
         robot = Robot.from_urdf(
@@ -140,23 +142,23 @@ class TestBlocks:
     def test_1_to_17_in_world_axes(self, state: tuple) -> None:
         """S (1), A-bar (2), D and G (4), A (5a), M-bar and B-bar (11), M (16), B (17) of every moving body."""
         robot, q, v, world = state
-        found = robot.newton_euler_blocks(q, v, frame="world")
-        assert found.joints == robot.joint_names
+        blocks = robot.newton_euler_blocks(q, v, frame="world")
+        assert blocks.joints == robot.joint_names
         moving = np.array([parent >= 0 for parent in world.tree.parent])
-        same(found.influence[moving], world.D[moving])
-        assert not found.influence[~moving].any()
-        same(found.free_axis, columns(world.axes))
-        same(found.centre_lever, world.S)
-        same(found.velocity_products, world.A, 1e-11)
-        same(found.inertia, world.M)
-        same(found.centre_inertia, world.M_bar)
-        same(found.velocity_loads, world.B, 1e-11)
+        same(blocks.influence[moving], world.D[moving])
+        assert not blocks.influence[~moving].any()
+        same(blocks.free_axis, columns(world.axes))
+        same(blocks.centre_lever, world.S)
+        same(blocks.velocity_products, world.A, 1e-11)
+        same(blocks.inertia, world.M)
+        same(blocks.centre_inertia, world.M_bar)
+        same(blocks.velocity_loads, world.B, 1e-11)
         omega = world.velocity[:, :3]
-        same(found.centre_velocity_products[:, 3:], np.cross(omega, np.cross(omega, world.s)), 1e-11)
-        assert not found.centre_velocity_products[:, :3].any()
+        same(blocks.centre_velocity_products[:, 3:], np.cross(omega, np.cross(omega, world.s)), 1e-11)
+        assert not blocks.centre_velocity_products[:, :3].any()
         spin = np.cross(omega, np.einsum("nij,nj->ni", world.inertia_about_com, omega))
-        same(found.centre_velocity_loads[:, :3], spin, 1e-11)
-        assert not found.centre_velocity_loads[:, 3:].any()
+        same(blocks.centre_velocity_loads[:, :3], spin, 1e-11)
+        assert not blocks.centre_velocity_loads[:, 3:].any()
 
     @pytest.mark.parametrize("frame", ["body", "world"])
     def test_16_and_17_from_the_blocks_about_the_centre(self, state: tuple, frame: str) -> None:
@@ -184,16 +186,16 @@ class TestBlocks:
         F, v_dot = motion.load[rows], motion.acceleration[rows]
         S, Y = x.centre_lever, x.external_lever
         centre = np.einsum("nij,nj->ni", S, v_dot) + x.centre_velocity_products  # (2)
-        own = np.einsum("nji,njk,nk->ni", S, x.centre_inertia, centre) + x.centre_velocity_loads
-        applied = np.einsum("nji,nj->ni", Y, x.external_loads)
+        inertial_loads = np.einsum("nji,njk,nk->ni", S, x.centre_inertia, centre) + x.centre_velocity_loads
+        external_loads = np.einsum("nji,nj->ni", Y, x.external_loads)
         left = F.copy()
         for k, parent in enumerate(world.tree.parent):
             if parent >= 0:
                 left[parent] -= x.influence[k].T @ F[k]
-        same(left, own - applied, 1e-11)  # (11)
+        same(left, inertial_loads - external_loads, 1e-11)  # (11)
         _, Psi = robot.influence_operators(q, frame=frame).dense()
         inertial = np.einsum("nij,nj->ni", x.inertia, (Psi @ x.velocity_products.ravel()).reshape(-1, 6))
-        loads = (Psi.T @ (inertial + x.velocity_loads - applied).ravel()).reshape(-1, 6)
+        loads = (Psi.T @ (inertial + x.velocity_loads - external_loads).ravel()).reshape(-1, 6)
         C = np.einsum("ni,ni->n", x.free_axis, loads)  # (18b)
         same(C, robot.inverse_dynamics(q, v, 0 * v, gravity=GRAVITY, wrenches=pushes), 1e-11)
 
@@ -224,22 +226,22 @@ class TestBlocks:
     def test_body_axes_hold_what_is_constant(self, state: tuple) -> None:
         """G, S, M and M-bar do not depend on the state where the body's own axes are taken."""
         robot, q, v, _ = state
-        here, there = robot.newton_euler_blocks(q, v), robot.newton_euler_blocks(3 * q, -v)
+        blocks, blocks_elsewhere = robot.newton_euler_blocks(q, v), robot.newton_euler_blocks(3 * q, -v)
         for name in ("free_axis", "centre_lever", "inertia", "centre_inertia"):
-            np.testing.assert_array_equal(getattr(here, name), getattr(there, name))
+            np.testing.assert_array_equal(getattr(blocks, name), getattr(blocks_elsewhere, name))
 
     def test_18c_in_three_steps(self, state: tuple) -> None:
         """J = Psi_D G, Q = M J, J^T Q: each against the document's, and the last against the compiled mass matrix."""
         robot, q, _, world = state
-        found = robot.mass_matrix_steps(q, frame="world")
+        steps = robot.mass_matrix_steps(q, frame="world")
         J = (world.Psi @ world.G).toarray()
-        same(found.jacobian.reshape(-1, robot.nv), J)
-        same(found.momenta.reshape(-1, robot.nv), sparse.block_diag(list(world.M)) @ J)
-        same(found.mass_matrix, world.mass_matrix)
-        same(found.mass_matrix, robot.mass_matrix(q))
+        same(steps.jacobian.reshape(-1, robot.nv), J)
+        same(steps.momenta.reshape(-1, robot.nv), sparse.block_diag(list(world.M)) @ J)
+        same(steps.mass_matrix, world.mass_matrix)
+        same(steps.mass_matrix, robot.mass_matrix(q))
         body = robot.mass_matrix_steps(q)
-        same(turned(world) @ body.jacobian.reshape(-1, robot.nv), J)
-        same(turned(world) @ body.momenta.reshape(-1, robot.nv), found.momenta.reshape(-1, robot.nv))
+        same(rotation_blocks(world) @ body.jacobian.reshape(-1, robot.nv), J)
+        same(rotation_blocks(world) @ body.momenta.reshape(-1, robot.nv), steps.momenta.reshape(-1, robot.nv))
 
     @pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
     def test_18c_in_three_steps_on_our_robots(self, path: object) -> None:
@@ -282,14 +284,18 @@ class TestTopology:
     def test_patterns_are_those_of_phi_and_psi(self, state: tuple) -> None:
         robot, *_ = state
         for bodies, tree in (("moving", robot.bodies.tree), ("links", robot.tree)):
-            found = robot.topology(bodies=bodies)
-            ones = np.ones((len(tree), 1, 1))
-            assert found.links == tree.links
-            assert found.joints == tree.joints
-            np.testing.assert_array_equal(found.children, phi(tree, ones).toarray().T)
-            np.testing.assert_array_equal(found.ancestors, psi(tree, ones).toarray())
-            np.testing.assert_array_equal(found.parent, tree.parent)
-            assert found.nilpotency == nilpotency(tree) == max(len(found.ancestors_of(name)) for name in found.links)
+            topology = robot.topology(bodies=bodies)
+            unit_blocks = np.ones((len(tree), 1, 1))
+            assert topology.links == tree.links
+            assert topology.joints == tree.joints
+            np.testing.assert_array_equal(topology.children, phi(tree, unit_blocks).toarray().T)
+            np.testing.assert_array_equal(topology.ancestors, psi(tree, unit_blocks).toarray())
+            np.testing.assert_array_equal(topology.parent, tree.parent)
+            assert (
+                topology.nilpotency
+                == nilpotency(tree)
+                == max(len(topology.ancestors_of(name)) for name in topology.links)
+            )
 
 
 class TestExamples:
@@ -322,12 +328,12 @@ class TestExamples:
         """The terms between (M3) and (M4), (N3) and (N4): A = 0, and B with the bar's centripetal force alone."""
         for file, q, v in (("pendulum", [0.7], [1.5]), ("cart_pendulum", [0.4, 0.7], [0.3, 1.5])):
             robot = Robot.from_urdf(URDF / f"{file}.urdf")
-            found = robot.newton_euler_blocks(q, v, frame="world")
+            blocks = robot.newton_euler_blocks(q, v, frame="world")
             s = 0.5 * np.array([np.sin(0.7), -np.cos(0.7), 0.0])  # L (sin e_x - cos e_y)
-            same(found.velocity_products, np.zeros((len(q), 6)))
-            same(found.velocity_loads[-1] @ OF_DOCUMENT.T, np.concatenate([np.zeros(3), -1.2 * 1.5**2 * s]))
+            same(blocks.velocity_products, np.zeros((len(q), 6)))
+            same(blocks.velocity_loads[-1] @ OF_DOCUMENT.T, np.concatenate([np.zeros(3), -1.2 * 1.5**2 * s]))
             if len(q) > 1:
-                same(found.velocity_loads[0], np.zeros(6))
+                same(blocks.velocity_loads[0], np.zeros(6))
 
     def test_example_1_between_m3_and_m4(self) -> None:
         """Psi^T (B - Y^T F-bar) = [s~ m g e_y; -m theta-dot^2 s + m g e_y], and f - C = tau - m g L sin(theta)."""
@@ -344,18 +350,18 @@ class TestExamples:
     def test_y_and_f_bar_of_both_examples(self) -> None:
         """F-bar_1 = [0; -m_1 g e_y] and Y^T F-bar = [-s~ m g e_y; -m g e_y]; on the base f e_x too, and Y_1 = e."""
         s, g = 0.5 * np.array([np.sin(0.7), -np.cos(0.7), 0.0]), 9.81
-        e_x, e_y, none = np.eye(3)[0], np.eye(3)[1], np.zeros(3)
+        e_x, e_y, zero = np.eye(3)[0], np.eye(3)[1], np.zeros(3)
         pendulum = Robot.from_urdf(URDF / "pendulum.urdf").newton_euler_blocks([0.7], [1.5], frame="world")
-        same(OF_DOCUMENT @ pendulum.external_loads[0], np.concatenate([none, -1.2 * g * e_y]))
+        same(OF_DOCUMENT @ pendulum.external_loads[0], np.concatenate([zero, -1.2 * g * e_y]))
         cart = Robot.from_urdf(URDF / "cart_pendulum.urdf")
         push = Wrench("cart", force=(3.0, 0.0, 0.0), frame="world")
-        found = cart.newton_euler_blocks([0.4, 0.7], [0.3, 1.5], frame="world", wrenches=push)
-        same(OF_DOCUMENT @ found.external_loads[0], np.concatenate([none, 3.0 * e_x - 2.0 * g * e_y]))
-        same(found.external_lever[0], np.eye(6))
-        for blocks in (pendulum, found):
+        cart_blocks = cart.newton_euler_blocks([0.4, 0.7], [0.3, 1.5], frame="world", wrenches=push)
+        same(OF_DOCUMENT @ cart_blocks.external_loads[0], np.concatenate([zero, 3.0 * e_x - 2.0 * g * e_y]))
+        same(cart_blocks.external_lever[0], np.eye(6))
+        for blocks in (pendulum, cart_blocks):
             Y = OF_DOCUMENT @ blocks.external_lever[-1] @ OF_DOCUMENT.T
-            applied = Y.T @ (OF_DOCUMENT @ blocks.external_loads[-1])
-            same(applied, np.concatenate([-np.cross(s, 1.2 * g * e_y), -1.2 * g * e_y]))
+            external_load = Y.T @ (OF_DOCUMENT @ blocks.external_loads[-1])
+            same(external_load, np.concatenate([-np.cross(s, 1.2 * g * e_y), -1.2 * g * e_y]))
 
 
 @pytest.mark.parametrize("width", [1, 3])

@@ -43,7 +43,7 @@ def ring() -> ParticleSystem:
 
 
 @pytest.fixture(params=range(5))
-def at(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+def drawn_state(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     q, v, a = np.random.default_rng(request.param).normal(size=(3, 3))
     return q, v, a, 0.3 + request.param / 4
 
@@ -55,45 +55,47 @@ def rate(function: Callable[[float], np.ndarray], h: float = 1e-3) -> np.ndarray
 class TestKinematics:
     """5.2: x = f_c(q, t), x-dot = J_f q-dot + df/dt, x-ddot = J_f q-ddot + sigma."""
 
-    def test_5_2_jacobian_and_drift(self, ring: ParticleSystem, at: tuple) -> None:
-        q, v, _, t = at
-        found = ring.terms(q, v, t)
+    def test_5_2_jacobian_and_drift(self, ring: ParticleSystem, drawn_state: tuple) -> None:
+        q, v, _, t = drawn_state
+        terms = ring.terms(q, v, t)
         columns = [rate(lambda s, e=e: ring.terms(q + s * e, v, t).position) for e in np.eye(3)]
-        same(found.jacobian, np.stack(columns, axis=-1), 1e-9)
-        same(found.drift, rate(lambda s: ring.terms(q, v, t + s).position), 1e-9)
-        same(found.velocity, found.jacobian @ v + found.drift)
+        # `rate` is of fourth order at h = 1e-3: truncation 1e-12 times a fifth derivative, rounding eps / h.
+        same(terms.jacobian, np.stack(columns, axis=-1), 1e-9)
+        same(terms.drift, rate(lambda s: ring.terms(q, v, t + s).position), 1e-9)
+        same(terms.velocity, terms.jacobian @ v + terms.drift)
 
-    def test_5_2_velocity_and_acceleration_along_a_path(self, ring: ParticleSystem, at: tuple) -> None:
-        q, v, a, t = at
+    def test_5_2_velocity_and_acceleration_along_a_path(self, ring: ParticleSystem, drawn_state: tuple) -> None:
+        q, v, a, t = drawn_state
 
-        def along(s: float) -> tuple[np.ndarray, np.ndarray, float]:
+        def path(s: float) -> tuple[np.ndarray, np.ndarray, float]:
             return q + s * v + s * s / 2 * a, v + s * a, t + s
 
-        same(ring.terms(q, v, t).velocity, rate(lambda s: ring.terms(*along(s)).position), 1e-9)
-        same(ring.accelerations(q, v, a, t), rate(lambda s: ring.terms(*along(s)).velocity), 1e-9)
+        same(ring.terms(q, v, t).velocity, rate(lambda s: ring.terms(*path(s)).position), 1e-9)
+        same(ring.accelerations(q, v, a, t), rate(lambda s: ring.terms(*path(s)).velocity), 1e-9)
 
-    def test_5_2_bias_has_all_three_parts(self, ring: ParticleSystem, at: tuple) -> None:
+    def test_5_2_bias_has_all_three_parts(self, ring: ParticleSystem, drawn_state: tuple) -> None:
         """sigma = f_qq q-dot q-dot + 2 f_qt q-dot + f_tt, each by differences of the others' parts."""
-        q, v, _, t = at
+        q, v, _, t = drawn_state
         J = lambda q, t: ring.terms(q, v, t).jacobian
         quadratic = rate(lambda s: J(q + s * v, t)) @ v
         mixed = 2 * rate(lambda s: J(q, t + s)) @ v
         explicit = rate(lambda s: ring.terms(q, v, t + s).drift)
+        # Each part is a difference of a derivative, and the three have to cancel in places.
         same(ring.terms(q, v, t).bias, quadratic + mixed + explicit, 1e-8)
         for part in (quadratic, mixed, explicit):
             assert np.abs(part).max() > 1e-2
 
 
 class TestEquationOfMotion:
-    def test_5_3_m_f_g_are_sums_over_particles(self, ring: ParticleSystem, at: tuple) -> None:
-        q, v, _, t = at
-        found = ring.terms(q, v, t)
-        rows = list(zip(ring.masses, found.jacobian, found.bias, strict=True))
-        same(found.mass_matrix, sum(J.T @ (m * J) for m, J, _ in rows))
-        same(found.velocity_forces, -sum(J.T @ (m * sigma) for m, J, sigma in rows))
-        same(found.gravity_forces, sum(J.T @ (m * GRAVITY) for m, J, _ in rows))
+    def test_5_3_m_f_g_are_sums_over_particles(self, ring: ParticleSystem, drawn_state: tuple) -> None:
+        q, v, _, t = drawn_state
+        terms = ring.terms(q, v, t)
+        rows = list(zip(ring.masses, terms.jacobian, terms.bias, strict=True))
+        same(terms.mass_matrix, sum(J.T @ (m * J) for m, J, _ in rows))
+        same(terms.velocity_forces, -sum(J.T @ (m * sigma) for m, J, sigma in rows))
+        same(terms.gravity_forces, sum(J.T @ (m * GRAVITY) for m, J, _ in rows))
 
-    def test_5_3_lagrange(self, ring: ParticleSystem, at: tuple) -> None:
+    def test_5_3_lagrange(self, ring: ParticleSystem, drawn_state: tuple) -> None:
         """tau = d/dt dT/dq-dot - dT/dq + dV/dq, with T and V derived independently."""
         position, rates, time = ca.SX.sym("q", 3), ca.SX.sym("v", 3), ca.SX.sym("t")
         acceleration = ca.SX.sym("a", 3)
@@ -105,18 +107,18 @@ class TestEquationOfMotion:
         p = ca.gradient(T, rates)
         p_dot = ca.jtimes(p, ca.vertcat(position, rates, time), ca.vertcat(rates, acceleration, 1))
         tau = ca.Function("tau", [position, rates, acceleration, time], [p_dot - ca.gradient(T - V, position)])
-        q, v, a, t = at
+        q, v, a, t = drawn_state
         same(ring.inverse_dynamics(q, v, a, t), np.array(tau(q, v, a, t)).ravel(), 1e-11)
 
-    def test_5_5_forward_and_inverse(self, ring: ParticleSystem, at: tuple) -> None:
-        q, v, a, t = at
+    def test_5_5_forward_and_inverse(self, ring: ParticleSystem, drawn_state: tuple) -> None:
+        q, v, a, t = drawn_state
         tau = ring.inverse_dynamics(q, v, a, t)
-        found = ring.terms(q, v, t)
-        same(found.mass_matrix @ a - found.velocity_forces - found.gravity_forces, tau)
-        same(found.mass_matrix @ ring.forward_dynamics(q, v, tau, t), found.mass_matrix @ a, 1e-10)
+        terms = ring.terms(q, v, t)
+        same(terms.mass_matrix @ a - terms.velocity_forces - terms.gravity_forces, tau)
+        same(terms.mass_matrix @ ring.forward_dynamics(q, v, tau, t), terms.mass_matrix @ a, 1e-10)
 
-    def test_5_3_constraints_have_no_virtual_power(self, ring: ParticleSystem, at: tuple) -> None:
-        q, v, _, t = at
+    def test_5_3_constraints_have_no_virtual_power(self, ring: ParticleSystem, drawn_state: tuple) -> None:
+        q, v, _, t = drawn_state
         a = ring.forward_dynamics(q, v, 0.0, t)
         F_c, J = ring.constraint_forces(q, v, a, t), ring.terms(q, v, t).jacobian
         on_each = np.einsum("nda,nd->na", J, F_c)
@@ -127,9 +129,9 @@ class TestEquationOfMotion:
         pushed = ring.constraint_forces(q, v, ring.forward_dynamics(q, v, tau, t), t)
         same(np.einsum("nda,nd->a", J, pushed), tau, 1e-10)
 
-    def test_5_3_driven_constraints_do_real_work(self, ring: ParticleSystem, at: tuple) -> None:
+    def test_5_3_driven_constraints_do_real_work(self, ring: ParticleSystem, drawn_state: tuple) -> None:
         """d/dt (T + V) = sum of F_c . df/dt: nothing where f_c knows no time."""
-        q, v, _, t = at
+        q, v, _, t = drawn_state
         a = ring.forward_dynamics(q, v, 0.0, t)
 
         def energy(s: float) -> np.ndarray:
@@ -138,6 +140,7 @@ class TestEquationOfMotion:
             return kinetic - np.sum(ring.masses[:, None] * x.position * GRAVITY)
 
         work = np.sum(ring.constraint_forces(q, v, a, t) * ring.terms(q, v, t).drift)
+        # The ring does push: without its work the comparison would be of zeros.
         assert abs(work) > 1e-3
         assert float(rate(energy)) == pytest.approx(work, rel=1e-7, abs=1e-7)
 
@@ -146,9 +149,9 @@ class TestEquationOfMotion:
         t = np.linspace(0.0, 1.0, 5)
         rows = ring.terms(q, v, t)
         assert rows.mass_matrix.shape == (4, 5, 3, 3)
-        one = ring.terms(q[2, 3], v[2, 3], t[3])
+        single = ring.terms(q[2, 3], v[2, 3], t[3])
         for name in ("mass_matrix", "velocity_forces", "gravity_forces", "jacobian", "drift", "bias", "velocity"):
-            same(getattr(rows, name)[2, 3], getattr(one, name))
+            same(getattr(rows, name)[2, 3], getattr(single, name))
         same(ring.constraint_forces(q, v, a, t)[2, 3], ring.constraint_forces(q[2, 3], v[2, 3], a[2, 3], t[3]))
         same(ring.forward_dynamics(q, v, a, t)[2, 3], ring.forward_dynamics(q[2, 3], v[2, 3], a[2, 3], t[3]), 1e-10)
 
@@ -160,26 +163,24 @@ class TestProblem40:
     def test_problem_40_m_f_g(self, seed: int) -> None:
         system = ParticleSystem([M1, M2], pendulum_40, 2, dimension=2)
         q, v = np.random.default_rng(seed).normal(size=(2, 2)) * 2.0
-        found = system.terms(q, v)
+        terms = system.terms(q, v)
         coupling = M2 * L2 * (L2 + L1 * np.cos(q[1]))
         first = M1 * L1**2 + M2 * (L1**2 + 2 * L1 * L2 * np.cos(q[1]) + L2**2)
-        far = M2 * L2 * np.sin(q[0] + q[1])
-        same(found.mass_matrix, [[first, coupling], [coupling, M2 * L2**2]])
-        same(found.velocity_forces, M2 * L1 * L2 * np.sin(q[1]) * np.array([v[1] * (2 * v[0] + v[1]), -(v[0] ** 2)]))
-        same(found.gravity_forces, -G * np.array([(M1 + M2) * L1 * np.sin(q[0]) + far, far]))
-        assert not found.drift.any()
+        outer_moment = M2 * L2 * np.sin(q[0] + q[1])
+        same(terms.mass_matrix, [[first, coupling], [coupling, M2 * L2**2]])
+        same(terms.velocity_forces, M2 * L1 * L2 * np.sin(q[1]) * np.array([v[1] * (2 * v[0] + v[1]), -(v[0] ** 2)]))
+        same(terms.gravity_forces, -G * np.array([(M1 + M2) * L1 * np.sin(q[0]) + outer_moment, outer_moment]))
+        assert not terms.drift.any()
 
     def test_5_1_printed_jacobian(self) -> None:
         """5.1's second J_f: a slide q_1 along y that carries a rod l_2, turned to q_2 = 135 degrees. Its third rows are
         the angles r_1, r_2 of the first example, not z_1, z_2."""
         system = ParticleSystem(
-            [1.0, 1.0],
-            lambda q, t: [0, q[0], 0, L2 * ca.cos(q[1]), q[0] + L2 * ca.sin(q[1]), q[1]],
-            2,
+            [1.0, 1.0], lambda q, t: [0, q[0], 0, L2 * ca.cos(q[1]), q[0] + L2 * ca.sin(q[1]), q[1]], 2
         )
         h = np.sqrt(0.5)
-        found = system.terms([0.3, 3 * np.pi / 4], [0.0, 0.0]).jacobian.reshape(6, 2)
-        same(found, [[0, 0], [1, 0], [0, 0], [0, -L2 * h], [1, -L2 * h], [0, 1]])
+        jacobian = system.terms([0.3, 3 * np.pi / 4], [0.0, 0.0]).jacobian.reshape(6, 2)
+        same(jacobian, [[0, 0], [1, 0], [0, 0], [0, -L2 * h], [1, -L2 * h], [0, 1]])
 
 
 class TestRefusals:
@@ -194,9 +195,9 @@ class TestRefusals:
         ],
     )
     def test_construction(self, arguments: tuple, path: str) -> None:
-        with pytest.raises(InvalidArgumentError) as refused:
+        with pytest.raises(InvalidArgumentError) as error:
             ParticleSystem(*arguments)
-        assert refused.value.path == path
+        assert error.value.path == path
 
     def test_dimension_and_gravity(self) -> None:
         with pytest.raises(InvalidArgumentError, match="dimension must be 2 or 3"):
@@ -240,12 +241,12 @@ class TestRheonomicTrees:
         theta, theta_dot = 0.7 - t, 1.3
         moving = RheonomicRobot(cart, {"cart_slide": shaken})
         assert moving.free_joints == ("hinge",)
-        found = moving.forward_dynamics(t, [theta], [theta_dot])
+        solution = moving.forward_dynamics(t, [theta], [theta_dot])
         x_ddot = shaken(t)[2]
         theta_ddot = (-m2 * 9.81 * L * np.sin(theta) - m2 * L * np.cos(theta) * x_ddot) / (I + m2 * L**2)
         f = (m1 + m2) * x_ddot + m2 * L * np.cos(theta) * theta_ddot - m2 * L * np.sin(theta) * theta_dot**2
-        same(found.a, [x_ddot, theta_ddot])
-        same(found.tau, [f, 0.0])
+        same(solution.a, [x_ddot, theta_ddot])
+        same(solution.tau, [f, 0.0])
 
     def test_5_2_equals_particles_with_explicit_time(self, cart: Robot) -> None:
         """The driven pendulum as particles x = f_c(q, t): two masses that make up its bar."""
@@ -293,17 +294,17 @@ class TestRheonomicTrees:
         q, v, tau = rng.normal(size=(3, 2, 5, 6))
         push = Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0))
         names = [robot.joint_names[k] for k in (4, 1)]
-        given = dict(zip(names, rng.normal(size=(2, 5)), strict=True))
-        found = forward_dynamics(robot, q, v, tau, given, gravity=GRAVITY, wrenches=push)
-        same(robot.inverse_dynamics(q, v, found.a, gravity=GRAVITY, wrenches=push), found.tau, 1e-10)
+        prescribed = dict(zip(names, rng.normal(size=(2, 5)), strict=True))
+        solution = forward_dynamics(robot, q, v, tau, prescribed, gravity=GRAVITY, wrenches=push)
+        same(robot.inverse_dynamics(q, v, solution.a, gravity=GRAVITY, wrenches=push), solution.tau, 1e-10)
         free = [0, 2, 3, 5]
-        same(found.tau[..., free], tau[..., free])
-        same(found.a[..., [4, 1]], np.broadcast_to(np.stack([given[n] for n in names], axis=-1), (2, 5, 2)))
+        same(solution.tau[..., free], tau[..., free])
+        same(solution.a[..., [4, 1]], np.broadcast_to(np.stack([prescribed[n] for n in names], axis=-1), (2, 5, 2)))
 
     def test_all_or_none_prescribed(self, cart: Robot) -> None:
         q, v, tau = np.random.default_rng(5).normal(size=(3, 2))
-        everything = forward_dynamics(cart, q, v, tau, {"hinge": 0.3, "cart_slide": -0.2})
-        same(everything.tau, cart.inverse_dynamics(q, v, [-0.2, 0.3]))
+        fully_prescribed = forward_dynamics(cart, q, v, tau, {"hinge": 0.3, "cart_slide": -0.2})
+        same(fully_prescribed.tau, cart.inverse_dynamics(q, v, [-0.2, 0.3]))
         same(forward_dynamics(cart, q, v, tau, {}).a, cart.forward_dynamics(q, v, tau))
 
     def test_a_base_that_moves_in_two_ways(self) -> None:
@@ -350,11 +351,11 @@ class TestRheonomicTrees:
 
     def test_batches_of_motions(self, cart: Robot) -> None:
         moving = RheonomicRobot(cart, {"cart_slide": shaken})
-        many = moving.simulate([[0.5], [1.0]], [0.0], np.array([[[0.0]], [[0.3]], [[0.5]]]), dt=0.01, steps=20)
-        one = moving.simulate([1.0], [0.0], 0.3, dt=0.01, steps=20)
-        assert many.q.shape == (3, 2, 21, 2)
-        same(many.q[1, 1], one.q)
-        same(many.tau[1, 1], one.tau, 1e-11)
+        batch = moving.simulate([[0.5], [1.0]], [0.0], np.array([[[0.0]], [[0.3]], [[0.5]]]), dt=0.01, steps=20)
+        single = moving.simulate([1.0], [0.0], 0.3, dt=0.01, steps=20)
+        assert batch.q.shape == (3, 2, 21, 2)
+        same(batch.q[1, 1], single.q)
+        same(batch.tau[1, 1], single.tau, 1e-11)
 
     def test_refusals(self, cart: Robot) -> None:
         with pytest.raises(NotFoundError, match=naming("'wheel'", "cart_slide, hinge")):
@@ -380,14 +381,14 @@ class TestRheonomicTrees:
 
 def test_time_may_have_the_leading_axes() -> None:
     """One state at many times, as many states at one time."""
-    driven = ParticleSystem([2.0], lambda q, t: [q[0] * ca.cos(t), q[0] * ca.sin(t)], 1, dimension=2)
+    particle = ParticleSystem([2.0], lambda q, t: [q[0] * ca.cos(t), q[0] * ca.sin(t)], 1, dimension=2)
     times = np.linspace(0.0, 1.0, 5)
-    many = driven.terms([0.3], [0.1], times)
-    assert many.velocity_forces.shape == (5, 1)
-    assert many.position.shape == (5, 1, 2)
+    batch = particle.terms([0.3], [0.1], times)
+    assert batch.velocity_forces.shape == (5, 1)
+    assert batch.position.shape == (5, 1, 2)
     for k, t in enumerate(times):
-        one = driven.terms([0.3], [0.1], t)
-        np.testing.assert_array_equal(many.position[k], one.position)
-        np.testing.assert_array_equal(many.gravity_forces[k], one.gravity_forces)
+        single = particle.terms([0.3], [0.1], t)
+        np.testing.assert_array_equal(batch.position[k], single.position)
+        np.testing.assert_array_equal(batch.gravity_forces[k], single.gravity_forces)
     with pytest.raises(InvalidArgumentError, match=r"axes of q \(2,\) and t \(5,\) do not broadcast"):
-        driven.terms([[0.3], [0.4]], [0.1], times)
+        particle.terms([[0.3], [0.4]], [0.1], times)

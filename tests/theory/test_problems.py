@@ -86,7 +86,7 @@ def legs_robot() -> Robot:
 
 
 @pytest.fixture(params=range(6))
-def at(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def drawn_state(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Angles, their rates, efforts."""
     return tuple(np.random.default_rng(request.param).normal(size=(3, 2)) * [[1.5], [2.0], [3.0]])
 
@@ -94,25 +94,33 @@ def at(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, np.ndarr
 class TestMatrixProblem1:
     """By the Lagrangian formalism, then by the matrix formalism to the angular accelerations."""
 
-    def test_bars_terms_are_the_documents(self, at: tuple) -> None:
-        theta, rates, _ = at
-        t, apart = bars().terms(theta, rates), theta[0] - theta[1]
+    def test_bars_terms_are_the_documents(self, drawn_state: tuple) -> None:
+        theta, rates, _ = drawn_state
+        t, angle_between = bars().terms(theta, rates), theta[0] - theta[1]
         coupling = M2 * L1 * L2 / 2
         same(
             t.mass_matrix,
-            [[M1 * L1**2 / 3 + M2 * L1**2, coupling * np.cos(apart)], [coupling * np.cos(apart), M2 * L2**2 / 3]],
+            [
+                [M1 * L1**2 / 3 + M2 * L1**2, coupling * np.cos(angle_between)],
+                [coupling * np.cos(angle_between), M2 * L2**2 / 3],
+            ],
         )
-        same(t.velocity_forces, coupling * np.sin(apart) * np.array([-(rates[1] ** 2), rates[0] ** 2]))
+        same(t.velocity_forces, coupling * np.sin(angle_between) * np.array([-(rates[1] ** 2), rates[0] ** 2]))
         weight = [-(M1 / 2 + M2) * G * L1 * np.sin(theta[0]), -M2 * G * L2 / 2 * np.sin(theta[1])]
         same(t.gravity_forces, weight)
 
-    def test_bars_angular_accelerations(self, at: tuple) -> None:
+    def test_bars_angular_accelerations(self, drawn_state: tuple) -> None:
         """Solved by hand, and by the robot, whose second angle counts from the first."""
-        theta, rates, (m_1, m_12) = at
-        apart = theta[0] - theta[1]
-        m11, m12, m22 = M1 * L1**2 / 3 + M2 * L1**2, M2 * L1 * L2 / 2 * np.cos(apart), M2 * L2**2 / 3
-        b1 = -M2 * L1 * L2 / 2 * np.sin(apart) * rates[1] ** 2 - (M1 / 2 + M2) * G * L1 * np.sin(theta[0]) + m_1 - m_12
-        b2 = M2 * L1 * L2 / 2 * np.sin(apart) * rates[0] ** 2 - M2 * G * L2 / 2 * np.sin(theta[1]) + m_12
+        theta, rates, (m_1, m_12) = drawn_state
+        angle_between = theta[0] - theta[1]
+        m11, m12, m22 = M1 * L1**2 / 3 + M2 * L1**2, M2 * L1 * L2 / 2 * np.cos(angle_between), M2 * L2**2 / 3
+        b1 = (
+            -M2 * L1 * L2 / 2 * np.sin(angle_between) * rates[1] ** 2
+            - (M1 / 2 + M2) * G * L1 * np.sin(theta[0])
+            + m_1
+            - m_12
+        )
+        b2 = M2 * L1 * L2 / 2 * np.sin(angle_between) * rates[0] ** 2 - M2 * G * L2 / 2 * np.sin(theta[1]) + m_12
         by_hand = np.array([m22 * b1 - m12 * b2, m11 * b2 - m12 * b1]) / (m11 * m22 - m12**2)
         same(bars().forward_dynamics(theta, rates, [m_1 - m_12, m_12]), by_hand, 1e-12)
         relative = np.array([[1.0, 0.0], [-1.0, 1.0]])
@@ -120,21 +128,21 @@ class TestMatrixProblem1:
         q_ddot = robot.forward_dynamics(relative @ theta, relative @ rates, np.array([m_1, m_12]))
         same(by_hand, np.cumsum(q_ddot), 1e-11)
 
-    def test_legs_terms(self, at: tuple) -> None:
-        phi, rates, _ = at
-        t, both = legs().terms(phi, rates), phi[0] + phi[1]
+    def test_legs_terms(self, drawn_state: tuple) -> None:
+        phi, rates, _ = drawn_state
+        t, angle_sum = legs().terms(phi, rates), phi[0] + phi[1]
         coupling = LEG_MASS * LEG * BELOW_HIP
         upper = LEG - BELOW_HIP
         first = LEG_INERTIA + LEG_MASS * upper**2 + (HIP_MASS + LEG_MASS) * LEG**2
         second = LEG_INERTIA + LEG_MASS * BELOW_HIP**2
-        same(t.mass_matrix, [[first, coupling * np.cos(both)], [coupling * np.cos(both), second]])
-        same(t.velocity_forces, coupling * np.sin(both) * np.array([rates[1] ** 2, rates[0] ** 2]))
-        over = LEG_MASS * upper + (HIP_MASS + LEG_MASS) * LEG
-        same(t.gravity_forces, G * np.array([over * np.sin(phi[0]), -LEG_MASS * BELOW_HIP * np.sin(phi[1])]))
+        same(t.mass_matrix, [[first, coupling * np.cos(angle_sum)], [coupling * np.cos(angle_sum), second]])
+        same(t.velocity_forces, coupling * np.sin(angle_sum) * np.array([rates[1] ** 2, rates[0] ** 2]))
+        first_moment = LEG_MASS * upper + (HIP_MASS + LEG_MASS) * LEG
+        same(t.gravity_forces, G * np.array([first_moment * np.sin(phi[0]), -LEG_MASS * BELOW_HIP * np.sin(phi[1])]))
 
-    def test_legs_angular_accelerations(self, at: tuple) -> None:
+    def test_legs_angular_accelerations(self, drawn_state: tuple) -> None:
         """The robot's swing angle counts from the stance leg and the other way: phi = J q, J its own inverse."""
-        phi, rates, efforts = at
+        phi, rates, efforts = drawn_state
         t, robot, J = legs().terms(phi, rates, efforts), legs_robot(), np.array([[1.0, 0.0], [-1.0, -1.0]])
         b = t.velocity_forces + t.gravity_forces + t.efforts
         (m11, m12), (_, m22) = t.mass_matrix
@@ -161,20 +169,20 @@ class TestMatrixProblem1:
         assert system.energies(q, v[0, 0])[0].shape == (4, 5)
 
     def test_refusals(self) -> None:
-        still = lambda q: 0.0
+        zero_energy = lambda q: 0.0
         for arguments, path, message in (
-            ((lambda q, v: v, still, 2), "kinetic", "kinetic gives 2 x 1 numbers, expected one"),
-            ((lambda q, v: v[0] ** 4, still, 1), "kinetic", "not of second degree"),
+            ((lambda q, v: v, zero_energy, 2), "kinetic", "kinetic gives 2 x 1 numbers, expected one"),
+            ((lambda q, v: v[0] ** 4, zero_energy, 1), "kinetic", "not of second degree"),
             ((lambda q, v: v[0] ** 2, lambda q: ca.SX.sym("x"), 1), "potential", "potential depends on x"),
-            ((lambda q, v: v[0] ** 2, still, 0), "nq", "nq must be a whole number"),
+            ((lambda q, v: v[0] ** 2, zero_energy, 0), "nq", "nq must be a whole number"),
         ):
-            with pytest.raises(InvalidArgumentError, match=message) as refused:
+            with pytest.raises(InvalidArgumentError, match=message) as error:
                 LagrangianSystem(*arguments)
-            assert refused.value.path == path
+            assert error.value.path == path
         with pytest.raises(InvalidArgumentError, match=naming("q_dot", "(3,)", "(..., 2)")):
             legs().terms([0.0, 0.0], np.zeros(3))
         with pytest.raises(FailedPreconditionError, match="singular"):
-            LagrangianSystem(lambda q, v: v[0] ** 2, still, 2).forward_dynamics([0, 0], [0, 0])
+            LagrangianSystem(lambda q, v: v[0] ** 2, zero_energy, 2).forward_dynamics([0, 0], [0, 0])
 
 
 BAR_MASS, BAR_LENGTH, BAR_RADIUS = np.array([0.8, 1.2]), np.array([0.5, 0.7]), np.array([0.03, 0.04])
@@ -183,29 +191,29 @@ BAR_MASS, BAR_LENGTH, BAR_RADIUS = np.array([0.8, 1.2]), np.array([0.5, 0.7]), n
 
 def cylinder(m: float, l: float, r: float) -> np.ndarray:
     """Inertia about the centre of a cylinder along z."""
-    across = m * (3 * r**2 + l**2) / 12
-    return np.diag([across, across, m * r**2 / 2])
+    I_xx = m * (3 * r**2 + l**2) / 12
+    return np.diag([I_xx, I_xx, m * r**2 / 2])
 
 
 def bars_in_space() -> Robot:
     """Each bar hangs from a ball joint: three hinges about x, y, z with massless links between them."""
 
-    def turning(bar: str, parent: str, z: float) -> str:
-        text, links = "", [parent, f"{bar}_x", f"{bar}_y", bar]
-        for axis, (before, after) in enumerate(itertools.pairwise(links)):
+    def turning(bar: str, root: str, z: float) -> str:
+        text, links = "", [root, f"{bar}_x", f"{bar}_y", bar]
+        for axis, (parent, child) in enumerate(itertools.pairwise(links)):
             place = z if axis == 0 else 0.0
             direction = " ".join("1" if k == axis else "0" for k in range(3))
             text += (
-                f'<joint name="{bar}_{"xyz"[axis]}" type="continuous"><parent link="{before}"/><child link="{after}"/>'
+                f'<joint name="{bar}_{"xyz"[axis]}" type="continuous"><parent link="{parent}"/><child link="{child}"/>'
                 f'<origin xyz="0 0 {place}"/><axis xyz="{direction}"/></joint>'
             )
         return text + f'<link name="{bar}_x"/><link name="{bar}_y"/>'
 
     def bar(name: str, k: int) -> str:
-        across, _, along = np.diag(cylinder(BAR_MASS[k], BAR_LENGTH[k], BAR_RADIUS[k]))
+        I_xx, _, I_zz = np.diag(cylinder(BAR_MASS[k], BAR_LENGTH[k], BAR_RADIUS[k]))
         return (
             f'<link name="{name}"><inertial><origin xyz="0 0 {-BAR_LENGTH[k] / 2}"/><mass value="{BAR_MASS[k]}"/>'
-            f'<inertia ixx="{across}" iyy="{across}" izz="{along}" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+            f'<inertia ixx="{I_xx}" iyy="{I_xx}" izz="{I_zz}" ixy="0" ixz="0" iyz="0"/></inertial></link>'
         )
 
     text = '<link name="base"/>' + bar("upper", 1) + bar("lower", 0)
@@ -224,16 +232,16 @@ class TestMatrixProblem2:
         q, v, a = rng.uniform(-1.0, 1.0, size=(3, 6)) * [[1.0], [3.0], [8.0]]
         rows = [robot.link_names.index(name) for name in ("lower", "upper")]
         R = robot.link_poses(q).rotation[rows]
-        world, own = robot.link_motion(q, v, a, frame="world"), robot.link_motion(q, v, a)
+        world, in_body = robot.link_motion(q, v, a, frame="world"), robot.link_motion(q, v, a)
         s = np.einsum("nij,nj->ni", R, np.outer(-BAR_LENGTH / 2, [0.0, 0.0, 1.0]))
         w, w_dot = world.velocity[rows, :3], world.acceleration[rows, :3]
-        known = {
+        inputs = {
             "mass": BAR_MASS,
             "inertia": [cylinder(*x) for x in zip(BAR_MASS, BAR_LENGTH, BAR_RADIUS, strict=True)],
             "rotation": np.swapaxes(R, -1, -2),
             "acceleration": world.acceleration[rows, 3:] + np.cross(w_dot, s) + np.cross(w, np.cross(w, s)),
-            "omega": own.velocity[rows, :3],
-            "omega_dot": own.acceleration[rows, :3],
+            "omega": in_body.velocity[rows, :3],
+            "omega_dot": in_body.acceleration[rows, :3],
             "proximal": -s,
             "distal": s,
             "gravity": [0.0, 0.0, -G],
@@ -243,32 +251,33 @@ class TestMatrixProblem2:
             robot.constraint_forces(q, v, tau, joints=["lower_z", "upper_z"], frame=frame).wrench
             for frame in ("world", "joint")
         ]
-        return known, loads[0][:, 3:], loads[1][:, :3]
+        return inputs, loads[0][:, 3:], loads[1][:, :3]
 
     @pytest.mark.parametrize("seed", range(4))
     def test_solution_is_what_the_joints_carry(self, seed: int) -> None:
-        known, force, moment = self.motion(bars_in_space(), seed)
-        found = segments.matrices(**known)
-        same(found.loads.reshape(2, 6)[:, :3], force, 1e-9)
-        same(found.loads.reshape(2, 6)[:, 3:], moment, 1e-9)
+        inputs, force, moment = self.motion(bars_in_space(), seed)
+        matrices = segments.matrices(**inputs)
+        # The linear system has blocks of masses and of levers, which magnify rounding.
+        same(matrices.loads.reshape(2, 6)[:, :3], force, 1e-9)
+        same(matrices.loads.reshape(2, 6)[:, 3:], moment, 1e-9)
 
     def test_matrices_block_by_block(self) -> None:
         """As in the page: the lower bar, 2, first; weight is the only external load."""
-        known, *_ = self.motion(bars_in_space(), 9)
-        found = segments.matrices(**known)
-        (m2, m1), (I2, I1), (R2, R1) = known["mass"], known["inertia"], known["rotation"]
-        (w2, w1), (r2, _), (_, r12) = known["omega"], known["proximal"], known["distal"]
-        r1 = known["proximal"][1]
+        inputs, *_ = self.motion(bars_in_space(), 9)
+        matrices = segments.matrices(**inputs)
+        (m2, m1), (I2, I1), (R2, R1) = inputs["mass"], inputs["inertia"], inputs["rotation"]
+        (w2, w1), (r2, _), (_, r12) = inputs["omega"], inputs["proximal"], inputs["distal"]
+        r1 = inputs["proximal"][1]
         S = lambda r: np.array([[0, -r[2], r[1]], [r[2], 0, -r[0]], [-r[1], r[0], 0]])
-        e, O, none, g = np.eye(3), np.zeros((3, 3)), np.zeros(3), np.array(known["gravity"])
-        same(found.mass_matrix, np.block([[m2 * e, O, O, O], [O, I2, O, O], [O, O, m1 * e, O], [O, O, O, I1]]))
-        same(found.velocity_forces, [*none, *-np.cross(w2, I2 @ w2), *none, *-np.cross(w1, I1 @ w1)])
-        same(found.gravity_forces, [*(m2 * g), *none, *(m1 * g), *none])
-        assert not found.external_forces.any()
+        e, O, zero, g = np.eye(3), np.zeros((3, 3)), np.zeros(3), np.array(inputs["gravity"])
+        same(matrices.mass_matrix, np.block([[m2 * e, O, O, O], [O, I2, O, O], [O, O, m1 * e, O], [O, O, O, I1]]))
+        same(matrices.velocity_forces, [*zero, *-np.cross(w2, I2 @ w2), *zero, *-np.cross(w1, I1 @ w1)])
+        same(matrices.gravity_forces, [*(m2 * g), *zero, *(m1 * g), *zero])
+        assert not matrices.external_forces.any()
         A = [[e, O, O, O], [R2 @ S(r2), e, O, O], [-e, O, e, O], [-R1 @ S(r12), -R1 @ R2.T, R1 @ S(r1), e]]
-        same(found.load_matrix, np.block(A))
-        (a2, a1), (u2, u1) = known["acceleration"], known["omega_dot"]
-        same(found.acceleration, [*a2, *u2, *a1, *u1])
+        same(matrices.load_matrix, np.block(A))
+        (a2, a1), (u2, u1) = inputs["acceleration"], inputs["omega_dot"]
+        same(matrices.acceleration, [*a2, *u2, *a1, *u1])
 
 
 class TestProjectedExercises:
@@ -284,8 +293,8 @@ class TestProjectedExercises:
     def test_5_1_jacobian_to_fill_in(self, q2: float) -> None:
         """x = (x_1, y_1, r_1, x_2, y_2, r_2): the places by the particles, the angles by what turns."""
         J = self.slide_and_rod().terms([0.2, q2], [0.0, 0.0]).jacobian
-        filled = [[0, 0], [1, 0], [0, 0], [0, -0.6 * np.sin(q2)], [1, 0.6 * np.cos(q2)], [0, 1]]
-        same(np.concatenate([J[0], [[0, 0]], J[1], [[0, 1]]]), filled)
+        expected = [[0, 0], [1, 0], [0, 0], [0, -0.6 * np.sin(q2)], [1, 0.6 * np.cos(q2)], [0, 1]]
+        same(np.concatenate([J[0], [[0, 0]], J[1], [[0, 1]]]), expected)
 
     def test_5_1_efforts_of_the_weights(self) -> None:
         """tau = J_f^T F_G with the printed J_f and F_G: what gravity makes of the two coordinates."""
@@ -306,18 +315,18 @@ class TestProjectedExercises:
         same(t.velocity_forces, [0.0])  # sigma lies along the rod
         same(system.forward_dynamics([q], [v]), [-G / l * np.sin(q)])
 
-    def test_5_3_b_manipulator_that_turns_and_extends(self, at: tuple) -> None:
+    def test_5_3_b_manipulator_that_turns_and_extends(self, drawn_state: tuple) -> None:
         """f = m r [-2 q_1-dot q_2-dot; q_1-dot^2]: Coriolis on the turn, centrifugal on the slide."""
-        (q1, q2), v, tau = at
+        (q1, q2), v, tau = drawn_state
         m, r = 0.9, 0.5 + q2
         arm = ParticleSystem(
             [m], lambda q, t: [(0.5 + q[1]) * ca.cos(q[0]), (0.5 + q[1]) * ca.sin(q[0])], 2, dimension=2
         )
         expected = m * r * np.array([-2 * v[0] * v[1], v[0] ** 2])
-        found = arm.terms([q1, q2], v)
-        same(found.mass_matrix, np.diag([m * r**2, m]))
-        same(found.velocity_forces, expected)
-        same(found.gravity_forces, -m * G * np.array([r * np.cos(q1), np.sin(q1)]))
+        terms = arm.terms([q1, q2], v)
+        same(terms.mass_matrix, np.diag([m * r**2, m]))
+        same(terms.velocity_forces, expected)
+        same(terms.gravity_forces, -m * G * np.array([r * np.cos(q1), np.sin(q1)]))
         robot = Robot.from_urdf(
             '<robot name="polar"><link name="base"/><link name="turn"/>'
             f'<link name="tip"><inertial><mass value="{m}"/>'

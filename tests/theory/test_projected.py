@@ -62,10 +62,10 @@ class TestJacobians:
         force, com = np.array([1.0, -2.0, 3.0]), robot.tree.inertia[-1].com
         push = Wrench(link, force=force, point=com, frame=link)
         expected = robot.jacobians(q).translation[-1].T @ force
-        found = robot.equation_terms(q, v, tau, gravity=GRAVITY, wrenches=push)
-        same(found.external_forces, expected)
-        held = robot.inverse_dynamics(q, v, a, gravity=GRAVITY)
-        same(held - robot.inverse_dynamics(q, v, a, gravity=GRAVITY, wrenches=push), expected, 1e-11)
+        terms = robot.equation_terms(q, v, tau, gravity=GRAVITY, wrenches=push)
+        same(terms.external_forces, expected)
+        unpushed = robot.inverse_dynamics(q, v, a, gravity=GRAVITY)
+        same(unpushed - robot.inverse_dynamics(q, v, a, gravity=GRAVITY, wrenches=push), expected, 1e-11)
 
     def test_5_2_5_6_accelerations_are_jacobian_times_q_ddot_plus_bias(self, state: tuple) -> None:
         """x-ddot = J q-ddot + sigma, and sigma is x-ddot at q-ddot = 0, against the path itself."""
@@ -73,16 +73,16 @@ class TestJacobians:
         J, bias = robot.jacobians(q), robot.bias_accelerations(q, v)
 
         def velocity(s: float, a: np.ndarray) -> np.ndarray:
-            here = q + s * v + s * s / 2 * a
-            return world(robot, here, robot.jacobians(here).translation @ (v + s * a))
+            q_s = q + s * v + s * s / 2 * a
+            return world(robot, q_s, robot.jacobians(q_s).translation @ (v + s * a))
 
         def spin(s: float, a: np.ndarray) -> np.ndarray:
-            here = q + s * v + s * s / 2 * a
-            return world(robot, here, robot.jacobians(here).rotation @ (v + s * a))
+            q_s = q + s * v + s * s / 2 * a
+            return world(robot, q_s, robot.jacobians(q_s).rotation @ (v + s * a))
 
-        none = np.zeros_like(a)
-        same(world(robot, q, bias.translation), rate(lambda s: velocity(s, none)), 1e-8)
-        same(world(robot, q, bias.rotation), rate(lambda s: spin(s, none)), 1e-8)
+        zero_a = np.zeros_like(a)
+        same(world(robot, q, bias.translation), rate(lambda s: velocity(s, zero_a)), 1e-8)
+        same(world(robot, q, bias.rotation), rate(lambda s: spin(s, zero_a)), 1e-8)
         same(world(robot, q, J.translation @ a + bias.translation), rate(lambda s: velocity(s, a)), 1e-8)
         same(world(robot, q, J.rotation @ a + bias.rotation), rate(lambda s: spin(s, a)), 1e-8)
 
@@ -109,6 +109,7 @@ class TestSums:
             body.mass * S.T @ S + R.T @ body.about_com @ R
             for body, S, R in zip(robot.tree.inertia, J.translation, J.rotation, strict=True)
         )
+        # Here and below: sums over bodies at their centres of mass, against recursions in other frames.
         same(M, robot.mass_matrix(q), 1e-11)
         same(robot.equation_terms(q, v, tau).mass_matrix, M, 1e-11)
 
@@ -154,9 +155,9 @@ class TestSums:
             for i, (link, body) in enumerate(zip(robot.link_names, robot.tree.inertia, strict=True))
         ]
         same(rows.sum(axis=0), -robot.inverse_dynamics(q, v, a, gravity=GRAVITY, wrenches=pushes), 1e-11)
-        many = virtual_power(robot, np.stack([0.5 * q, q]), v, np.stack([a, 2 * a])[:, None], gravity=GRAVITY)
-        assert many.shape == (2, 2, len(robot.tree), robot.nv)
-        same(many[0, 1], virtual_power(robot, q, v, a, gravity=GRAVITY), 1e-12)
+        batch = virtual_power(robot, np.stack([0.5 * q, q]), v, np.stack([a, 2 * a])[:, None], gravity=GRAVITY)
+        assert batch.shape == (2, 2, len(robot.tree), robot.nv)
+        same(batch[0, 1], virtual_power(robot, q, v, a, gravity=GRAVITY), 1e-12)
 
 
 class TestConstraints:
@@ -164,7 +165,7 @@ class TestConstraints:
         """Sum of J^T F_c = 0 over all bodies: each joint's load on both its bodies, for every q-dot at once."""
         robot, q, v, a, _ = state
         tau = robot.inverse_dynamics(q, v, a, gravity=GRAVITY)
-        found = robot.constraint_forces(q, v, tau, gravity=GRAVITY, frame="world")
+        loads = robot.constraint_forces(q, v, tau, gravity=GRAVITY, frame="world")
         R = robot.link_poses(q).rotation
         J = robot.jacobians(q)
         J_R = np.einsum("nij,njk->nik", R, J.rotation)
@@ -174,8 +175,8 @@ class TestConstraints:
         origin = robot.link_poses(q).position
         total, scale = np.zeros(robot.nv), np.zeros(robot.nv)
         for i in range(1, len(robot.tree)):
-            k, parent = found.joints.index(robot.tree.joints[i]), robot.tree.parent[i]
-            torque, force = np.split(found.constraint[k], 2)
+            k, parent = loads.joints.index(robot.tree.joints[i]), robot.tree.parent[i]
+            torque, force = np.split(loads.constraint[k], 2)
             lever = origin[i] - origin[parent]
             on_child = J_R[i].T @ torque + J_O[i].T @ force
             on_parent = -J_R[parent].T @ (torque + np.cross(lever, force)) - J_O[parent].T @ force
@@ -189,8 +190,8 @@ class TestConstraints:
     def test_5_3_efforts_are_what_is_left_of_the_joint_loads(self, state: tuple) -> None:
         robot, q, v, a, _ = state
         tau = robot.inverse_dynamics(q, v, a, gravity=GRAVITY)
-        found = robot.constraint_forces(q, v, tau, gravity=GRAVITY, joints=robot.joint_names)
-        same(found.actuation, tau, 1e-10)
+        loads = robot.constraint_forces(q, v, tau, gravity=GRAVITY, joints=robot.joint_names)
+        same(loads.actuation, tau, 1e-10)
 
 
 class TestDynamics:
@@ -215,10 +216,11 @@ class TestDynamics:
         """y = (q, q-dot), y-dot = (q-dot, M^-1 (f + g + tau)): what a step integrates, to its first order."""
         robot, q, v, _, tau = state
         dt = 1e-6
-        after = robot.step(q, v, tau, dt, gravity=GRAVITY, integrator="rk4")
+        stepped = robot.step(q, v, tau, dt, gravity=GRAVITY, integrator="rk4")
         a = robot.forward_dynamics(q, v, tau, gravity=GRAVITY)
-        same((after.q - q) / dt, v, 1e-3)
-        np.testing.assert_allclose((after.v - v) / dt, a, atol=1e-3 * max(1.0, np.abs(a).max() ** 1.5))
+        # To first order in dt only: the accelerations are large, and their change with q is what is left.
+        same((stepped.q - q) / dt, v, 1e-3)
+        np.testing.assert_allclose((stepped.v - v) / dt, a, atol=1e-3 * max(1.0, np.abs(a).max() ** 1.5))
 
 
 M1, M2, L1, L2, G = 1.3, 0.7, 0.9, 0.6, 9.81
@@ -246,34 +248,34 @@ def point_masses() -> Robot:
 
 
 @pytest.fixture(params=range(10))
-def at(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def drawn_state(request: pytest.FixtureRequest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return tuple(np.random.default_rng(request.param).normal(size=(3, 2)) * 2.0)
 
 
 class TestProblem40:
     """Term by term as printed; every sign is right for M q-ddot - f - g = tau, g positive downwards."""
 
-    def test_problem_40_m(self, point_masses: Robot, at: tuple) -> None:
-        q, v, tau = at
+    def test_problem_40_m(self, point_masses: Robot, drawn_state: tuple) -> None:
+        q, v, tau = drawn_state
         coupling = M2 * L2 * (L2 + L1 * np.cos(q[1]))
         first = M1 * L1**2 + M2 * (L1**2 + 2 * L1 * L2 * np.cos(q[1]) + L2**2)
         expected = [[first, coupling], [coupling, M2 * L2**2]]
         same(point_masses.equation_terms(q, v, tau).mass_matrix, expected)
         same(point_masses.mass_matrix(q), expected)
 
-    def test_problem_40_f(self, point_masses: Robot, at: tuple) -> None:
-        q, v, tau = at
+    def test_problem_40_f(self, point_masses: Robot, drawn_state: tuple) -> None:
+        q, v, tau = drawn_state
         expected = M2 * L1 * L2 * np.sin(q[1]) * np.array([v[1] * (2 * v[0] + v[1]), -(v[0] ** 2)])
         same(point_masses.equation_terms(q, v, tau).velocity_forces, expected)
 
-    def test_problem_40_g(self, point_masses: Robot, at: tuple) -> None:
-        q, v, tau = at
-        far = M2 * L2 * np.sin(q[0] + q[1])
-        expected = -G * np.array([(M1 + M2) * L1 * np.sin(q[0]) + far, far])
+    def test_problem_40_g(self, point_masses: Robot, drawn_state: tuple) -> None:
+        q, v, tau = drawn_state
+        outer_moment = M2 * L2 * np.sin(q[0] + q[1])
+        expected = -G * np.array([(M1 + M2) * L1 * np.sin(q[0]) + outer_moment, outer_moment])
         same(point_masses.equation_terms(q, v, tau).gravity_forces, expected)
 
-    def test_problem_40_equation_of_motion(self, point_masses: Robot, at: tuple) -> None:
-        q, v, tau = at
+    def test_problem_40_equation_of_motion(self, point_masses: Robot, drawn_state: tuple) -> None:
+        q, v, tau = drawn_state
         t = point_masses.equation_terms(q, v, tau)
         a = point_masses.forward_dynamics(q, v, tau)
         same(t.mass_matrix @ a - t.velocity_forces - t.gravity_forces, tau)

@@ -18,6 +18,7 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.formulations import verification
 from dyn_service.formulations.verification import WorldEquations, residuals, survey
+from tests.comparing import assert_formulations_agree
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
 from tests.terms.interpreting import interpreting
@@ -25,7 +26,7 @@ from tests.terms.interpreting import interpreting
 AGREE = 1e-11
 """Rounding of four joints' sums is 1e-15; the answers' own errors are 1e-16 to 1e-14."""
 
-TOLD = 2e-6
+DETECTED_SHARE = 2e-6
 """A thousandth of an answer is more than this share of what it is compared with; Coriolis loads are the smallest."""
 
 OF_EFFORTS = {
@@ -82,7 +83,7 @@ EXPLICIT: dict[str, set[str]] = {
 """The same for the explicit operators of `WorldEquations`."""
 
 
-ALL = set().union(*SEEN_BY.values(), *EXPLICIT.values())
+RESIDUALS = set().union(*SEEN_BY.values(), *EXPLICIT.values())
 NEED_FORWARD_DYNAMICS = {
     "articulated",
     "mass_matrix_solution",
@@ -93,13 +94,13 @@ NEED_FORWARD_DYNAMICS = {
 }
 
 
-def off(x: Any) -> Any:
+def slightly_off(x: Any) -> Any:
     """Up to a thousandth off, each entry of the last axis by another share: no scale can hide it."""
     x = np.asarray(x, dtype=float)
     return x * (1.0 + 1e-3 * np.arange(1, x.shape[-1] + 1) / x.shape[-1]) if x.ndim else x * 1.001
 
 
-def lost(x: Any) -> Any:
+def all_nan(x: Any) -> Any:
     return np.full_like(np.asarray(x, dtype=float), np.nan)
 
 
@@ -130,21 +131,21 @@ def with_wrong(
     monkeypatch.setattr(robot, query, answer)
 
 
-def told(found: dict[str, Any]) -> set[str]:
+def disagreeing(residual_of: dict[str, Any]) -> set[str]:
     """The residuals that changed; each either clearly did or clearly did not."""
-    for name, residual in found.items():
-        assert not AGREE < residual < TOLD, name
-    return {name for name, residual in found.items() if not residual < TOLD}
+    for name, residual in residual_of.items():
+        assert not AGREE < residual < DETECTED_SHARE, name
+    return {name for name, residual in residual_of.items() if not residual < DETECTED_SHARE}
 
 
 @pytest.mark.parametrize("gravity", [None, (0.3, 1.0, -3.7), (0.0, 0.0, 0.0)], ids=["earth", "aslant", "none"])
 def test_right_answers_agree(robot: Robot, state: np.ndarray, gravity: tuple[float, ...] | None) -> None:
-    assert told(residuals(robot, *state, gravity=gravity)) == set()
+    assert disagreeing(residuals(robot, *state, gravity=gravity)) == set()
 
 
 def test_without_movable_joints_there_is_nothing_to_disagree_on() -> None:
-    found = residuals(Robot.from_urdf('<robot name="r"><link name="a"/></robot>'), [], [], [])
-    assert {float(residual) for residual in found.values()} == {0.0}
+    residual_of = residuals(Robot.from_urdf('<robot name="r"><link name="a"/></robot>'), [], [], [])
+    assert {float(residual) for residual in residual_of.values()} == {0.0}
 
 
 def test_every_query_is_asked_about_the_same_state(
@@ -155,15 +156,17 @@ def test_every_query_is_asked_about_the_same_state(
     q, v, a = state
     tau, p = robot.inverse_dynamics(q, v, a, gravity=gravity), robot.mass_matrix(q) @ v
     expected = {"q": q, "v": v, "a": a, "tau": tau, "p": p, "gravity": gravity}
-    asked = set()
+    queries = set()
 
     def noting(query: str, right: Callable[..., Any]) -> Callable[..., Any]:
         def answer(*args: Any, **options: Any) -> Any:
-            given = inspect.signature(getattr(Robot, query)).bind(None, *args, **options).arguments
+            bound_arguments = inspect.signature(getattr(Robot, query)).bind(None, *args, **options).arguments
             takes = inspect.signature(getattr(Robot, query)).parameters
             for name in expected.keys() & takes.keys():
-                np.testing.assert_allclose(given[name], expected[name], rtol=1e-12, err_msg=f"{name} of {query}")
-            asked.add(query)
+                np.testing.assert_allclose(
+                    bound_arguments[name], expected[name], rtol=1e-12, err_msg=f"{name} of {query}"
+                )
+            queries.add(query)
             return right(*args, **options)
 
         return answer
@@ -171,15 +174,15 @@ def test_every_query_is_asked_about_the_same_state(
     for query in {query for query, _ in SEEN_BY}:
         monkeypatch.setattr(robot, query, noting(query, getattr(robot, query)))
     residuals(robot, *state, gravity=gravity)
-    assert asked == {query for query, _ in SEEN_BY}
+    assert queries == {query for query, _ in SEEN_BY}
 
 
 @pytest.mark.parametrize(("query", "part"), SEEN_BY, ids=["-".join(filter(None, key)) for key in SEEN_BY])
 def test_a_wrong_answer_is_seen_by_what_compares_it(
     monkeypatch: pytest.MonkeyPatch, robot: Robot, state: np.ndarray, query: str, part: str
 ) -> None:
-    with_wrong(monkeypatch, robot, query, part, off)
-    assert told(residuals(robot, *state)) == SEEN_BY[query, part]
+    with_wrong(monkeypatch, robot, query, part, slightly_off)
+    assert disagreeing(residuals(robot, *state)) == SEEN_BY[query, part]
 
 
 @pytest.mark.parametrize(("query", "part"), SEEN_BY, ids=["-".join(filter(None, key)) for key in SEEN_BY])
@@ -187,8 +190,8 @@ def test_a_lost_answer_is_seen_too(
     monkeypatch: pytest.MonkeyPatch, robot: Robot, state: np.ndarray, query: str, part: str
 ) -> None:
     """A NaN is in no way near to a number. It may spoil more than its own comparison: it is in their scales."""
-    with_wrong(monkeypatch, robot, query, part, lost)
-    assert SEEN_BY[query, part] <= told(residuals(robot, *state))
+    with_wrong(monkeypatch, robot, query, part, all_nan)
+    assert SEEN_BY[query, part] <= disagreeing(residuals(robot, *state))
     assert bool(SEEN_BY[query, part]) == (not survey(robot, states=2)["worst"] < AGREE)
 
 
@@ -198,15 +201,15 @@ def test_a_wrong_explicit_operator_is_seen(
 ) -> None:
     right = inspect.getattr_static(WorldEquations, name)
     if callable(right):
-        wrong: Any = lambda self, x: off(right(self, x))
+        wrong: Any = lambda self, x: slightly_off(right(self, x))
     else:
-        wrong = property(lambda self: off(right.func(self)))
+        wrong = property(lambda self: slightly_off(right.func(self)))
     monkeypatch.setattr(verification, "WorldEquations", type("Wrong", (WorldEquations,), {name: wrong}))
-    assert told(residuals(robot, *state)) == EXPLICIT[name]
+    assert disagreeing(residuals(robot, *state)) == EXPLICIT[name]
 
 
 def test_every_residual_can_tell(robot: Robot, state: np.ndarray) -> None:
-    assert set(residuals(robot, *state)) == ALL
+    assert set(residuals(robot, *state)) == RESIDUALS
 
 
 def test_relative_difference_in_numbers() -> None:
@@ -262,24 +265,25 @@ def test_efforts_are_compared_at_the_size_of_what_they_are_made_of(
     }
     assert max(sizes, key=lambda name: sizes[name]) == largest
     wrong = np.zeros(n)
+    # A thousandth: large against rounding, small enough that it does not become the scale itself.
     wrong[-1] = 1e-3 * sizes[largest]
-    changed = {
+    faults = {
         "body_recursion": lambda result: dataclasses.replace(result, tau=result.tau + wrong),
         "bias_forces": lambda result: result + wrong,
         "equation_terms": lambda result: dataclasses.replace(result, gravity_forces=result.gravity_forces - wrong),
         "constraint_forces": lambda result: dataclasses.replace(result, actuation=result.actuation + wrong),
         "momentum_rate": lambda result: result + wrong,
     }
-    named = {"bias_forces": "mass_matrix", "equation_terms": "projected"}
-    for query, change in changed.items():
+    reporting = {"bias_forces": "mass_matrix", "equation_terms": "projected"}
+    for query, change in faults.items():
         right = getattr(sized, query)
         with monkeypatch.context() as patched:
             patched.setattr(
                 sized, query, lambda *args, right=right, change=change, **options: change(right(*args, **options))
             )
-            found = sized.verify(q, v, a, gravity=gravity)[named.get(query, query)]
+            residual = sized.verify(q, v, a, gravity=gravity)[reporting.get(query, query)]
         # The wrong answer may itself be the largest, by the thousandth it is off.
-        assert found == pytest.approx(1e-3, rel=2e-3), query
+        assert residual == pytest.approx(1e-3, rel=2e-3), query
     C = WorldEquations.C.func
     with monkeypatch.context() as patched:
         other = type("Wrong", (WorldEquations,), {"C": property(lambda self: C(self) + wrong)})
@@ -297,8 +301,8 @@ def test_powers_are_compared_at_the_size_of_their_terms(monkeypatch: pytest.Monk
     off_by = np.array([0.0, 1e-2, 0.0, 0.0])
     right = robot.gravity_forces
     monkeypatch.setattr(robot, "gravity_forces", lambda *args, **options: right(*args, **options) + off_by)
-    found = robot.verify(q, v, a)["power"]
-    assert found == pytest.approx(0.02 / (np.abs(v) * effort).sum(), rel=1e-9)
+    residual = robot.verify(q, v, a)["power"]
+    assert residual == pytest.approx(0.02 / (np.abs(v) * effort).sum(), rel=1e-9)
 
 
 def test_power_of_constraints_is_compared_with_what_cancels_in_it(
@@ -318,10 +322,10 @@ def test_power_of_constraints_is_compared_with_what_cancels_in_it(
         with monkeypatch.context() as patched:
             wrong = property(lambda self: right(self) + pushed)
             patched.setattr(verification, "WorldEquations", type("Wrong", (WorldEquations,), {"applied": wrong}))
-            found = robot.verify(q, v, a)["constraint_power"]
+            residual = robot.verify(q, v, a)["constraint_power"]
         missing = abs(1e-3 * world.velocity[-1, 5])
         # The difference is of sums a thousand times larger than itself at most: three digits less than rounding.
-        assert found == pytest.approx(missing / max(links, joints), rel=1e-9)
+        assert residual == pytest.approx(missing / max(links, joints), rel=1e-9)
     assert larger == {"links", "joints"}
 
 
@@ -338,13 +342,13 @@ def test_survey_draws_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None
     """Positions fill the limits, and a turn or two metres where one is missing; the worst counts."""
     seen: dict[str, np.ndarray] = {}
 
-    def noted(robot: Robot, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> dict[str, np.ndarray]:
+    def recording_residuals(robot: Robot, q: np.ndarray, v: np.ndarray, a: np.ndarray) -> dict[str, np.ndarray]:
         seen.update(q=q, v=v, a=a)
         return {"one": np.array([1e-9, 3e-9, 0.0]), "other": np.array([2e-9, 0.0, 0.0])}
 
-    monkeypatch.setattr(verification, "residuals", noted)
-    found = survey(Robot.from_urdf(LIMITED), states=400, seed=3)
-    assert found == {"residuals": {"one": 3e-9, "other": 2e-9}, "worst": 3e-9, "states": 400}
+    monkeypatch.setattr(verification, "residuals", recording_residuals)
+    report = survey(Robot.from_urdf(LIMITED), states=400, seed=3)
+    assert report == {"residuals": {"one": 3e-9, "other": 2e-9}, "worst": 3e-9, "states": 400}
     low, high = np.array([-1.0, -0.5, -np.pi, 1.0, -np.pi]), np.array([1.0, 2.0, np.pi, 3.0, np.pi])
     assert {x.shape for x in seen.values()} == {(400, 5)}
     assert (seen["q"] >= low).all()
@@ -358,28 +362,28 @@ def test_survey_draws_within_the_limits(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_survey_is_the_same_for_the_same_seed(monkeypatch: pytest.MonkeyPatch, robot: Robot) -> None:
-    drawn: list[np.ndarray] = []
-    monkeypatch.setattr(verification, "residuals", lambda robot, q, v, a: drawn.append(q) or {"one": q[:, 0]})
+    positions: list[np.ndarray] = []
+    monkeypatch.setattr(verification, "residuals", lambda robot, q, v, a: positions.append(q) or {"one": q[:, 0]})
     for options in ({}, {"states": 20, "seed": 0}, {"states": 20, "seed": 1}):
         survey(robot, **options)
-    np.testing.assert_array_equal(drawn[0], drawn[1])
-    assert not np.array_equal(drawn[1], drawn[2])
+    np.testing.assert_array_equal(positions[0], positions[1])
+    assert not np.array_equal(positions[1], positions[2])
 
 
 def test_batches_and_single_states() -> None:
     robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
     q, v, a = np.random.default_rng(0).normal(size=(3, 2, 3, robot.nv))
-    together, alone = robot.verify(q, v, a), robot.verify(q[1, 2], v[1, 2], a[1, 2])
-    assert {name: residual.shape for name, residual in together.items()} == dict.fromkeys(ALL, (2, 3))
-    assert {name: float(residual[1, 2]) for name, residual in together.items()} == {
-        name: float(residual) for name, residual in alone.items()
+    batch, single = robot.verify(q, v, a), robot.verify(q[1, 2], v[1, 2], a[1, 2])
+    assert {name: residual.shape for name, residual in batch.items()} == dict.fromkeys(RESIDUALS, (2, 3))
+    assert {name: float(residual[1, 2]) for name, residual in batch.items()} == {
+        name: float(residual) for name, residual in single.items()
     }
 
 
 def test_rest_without_load_is_no_disagreement() -> None:
     robot = Robot.from_urdf(URDF / "scara.urdf")
-    still = np.zeros(robot.nv)
-    assert max(robot.verify(still, still, still, gravity=(0, 0, 0)).values()) < AGREE
+    zero = np.zeros(robot.nv)
+    assert max(robot.verify(zero, zero, zero, gravity=(0, 0, 0)).values()) < AGREE
 
 
 def test_massless_mover_leaves_out_what_has_no_answer() -> None:
@@ -387,7 +391,7 @@ def test_massless_mover_leaves_out_what_has_no_answer() -> None:
         '<robot name="r"><link name="a"/><link name="b"/>'
         '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
     )
-    assert set(robot.verify([0.1], [0.2], [0.3])) == ALL - NEED_FORWARD_DYNAMICS
+    assert set(robot.verify([0.1], [0.2], [0.3])) == RESIDUALS - NEED_FORWARD_DYNAMICS
 
 
 def test_a_state_without_an_answer_is_said() -> None:
@@ -400,12 +404,12 @@ def test_a_state_without_an_answer_is_said() -> None:
     )
     hand = f'<link name="3"><inertial><mass value="1"/>{inertia}</inertial></link>'
     robot = interpreting(f'<robot name="r"><link name="0"/><link name="1"/><link name="2"/>{hand}{joints}</robot>')
-    bent, still = np.array([[0.3, 0.5, 0.2], [0.3, 0.0, 0.2]]), np.ones(3)
-    assert max(robot.verify(bent[0], still, still).values()) < AGREE
+    positions, unit = np.array([[0.3, 0.5, 0.2], [0.3, 0.0, 0.2]]), np.ones(3)
+    assert max(robot.verify(positions[0], unit, unit).values()) < AGREE
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = robot.verify(bent, still, still)
-    assert max(float(residual[0]) for residual in found.values()) < AGREE
-    assert np.isnan(found["influence_solution"][1])  # its own alone: the others of the batch have theirs
+        residual_of = robot.verify(positions, unit, unit)
+    assert max(float(residual[0]) for residual in residual_of.values()) < AGREE
+    assert np.isnan(residual_of["influence_solution"][1])  # its own alone: the others of the batch have theirs
 
 
 ICUB = "icub_description/robots/icub.urdf"
@@ -419,11 +423,11 @@ def icub() -> Robot:
 
 def test_momentum_rate_knows_the_condition_of_the_mass_matrix(monkeypatch: pytest.MonkeyPatch, icub: Robot) -> None:
     """Rounding of M^-1 p is no fault, and damping that is left out is: here too, joint by joint."""
-    assert survey(icub, states=5)["worst"] < AGREE
-    chosen = [*range(0, icub.nv, 6), icub.joint_names.index("neck_yaw")]
-    q = np.array([icub.random_configuration(seed=k) for k in chosen])
-    v, a = np.random.default_rng(3).normal(size=(2, len(chosen), icub.nv))
+    assert_formulations_agree(icub, AGREE, 5)
+    joints = [*range(0, icub.nv, 6), icub.joint_names.index("neck_yaw")]
+    q = np.array([icub.random_configuration(seed=k) for k in joints])
+    v, a = np.random.default_rng(3).normal(size=(2, len(joints), icub.nv))
     right = icub.momentum_rate
-    dropped = np.eye(icub.nv)[chosen] * icub.passive_forces(q, v).damping  # of one joint in each state
-    monkeypatch.setattr(icub, "momentum_rate", lambda *args, **options: right(*args, **options) + dropped)
+    lost_damping = np.eye(icub.nv)[joints] * icub.passive_forces(q, v).damping  # of one joint in each state
+    monkeypatch.setattr(icub, "momentum_rate", lambda *args, **options: right(*args, **options) + lost_damping)
     assert icub.verify(q, v, a)["momentum_rate"].min() > 1e-7  # a hundred times the bound of `dyn check`

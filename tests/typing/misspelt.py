@@ -7,21 +7,21 @@ from dyn_service.api.queries import RobotQueries
 from dyn_service.api.results import Trajectory
 
 
-def any_robot(robot: RobotQueries, here: Robot, there: RemoteRobot, q: list[float]) -> Trajectory:
+def any_robot(robot: RobotQueries, local: Robot, remote: RemoteRobot, q: list[float]) -> Trajectory:
     """A misspelt query, input, option and choice of one, wherever the robot is."""
-    here.inverse_dynamic(q, q, q)  # type: ignore[attr-defined]
-    there.inverse_dynamic(q, q, q)  # type: ignore[attr-defined]
-    here.inverse_dynamics(q, q, q, gravty=q)  # type: ignore[call-arg]
-    there.inverse_dynamics(q, q, q, gravty=q)  # type: ignore[call-arg]
-    here.forward_dynamics(q, q, q, method="articulate")  # type: ignore[arg-type]
-    there.forward_dynamics(q, q, q, method="articulate")  # type: ignore[arg-type]
+    local.inverse_dynamic(q, q, q)  # type: ignore[attr-defined]
+    remote.inverse_dynamic(q, q, q)  # type: ignore[attr-defined]
+    local.inverse_dynamics(q, q, q, gravty=q)  # type: ignore[call-arg]
+    remote.inverse_dynamics(q, q, q, gravty=q)  # type: ignore[call-arg]
+    local.forward_dynamics(q, q, q, method="articulate")  # type: ignore[arg-type]
+    remote.forward_dynamics(q, q, q, method="articulate")  # type: ignore[arg-type]
     robot.simulate(q, q, dt=1e-3, step=5)  # type: ignore[call-arg]
     robot.simulate(q, q, dt=1e-3, steps=5, integrator="rk5")  # type: ignore[arg-type]
     robot.simulate_rheonomic({}, q, q, dt=1e-3, steps=5, evry=2)  # type: ignore[call-arg]
     robot.verify(q, q)  # type: ignore[call-arg]
-    wrong: str = here.energy(q, q).total  # type: ignore[assignment]
+    wrong: str = local.energy(q, q).total  # type: ignore[assignment]
     del wrong
-    return there.simulate(q, q, dt=1e-3, steps=5)
+    return remote.simulate(q, q, dt=1e-3, steps=5)
 
 
 async def awaited(robot: AsyncRemoteRobot, q: list[float]) -> Trajectory:

@@ -38,13 +38,13 @@ def test_the_robot_is_the_bags_own(tmp_path: Path) -> None:
     file = bag(tmp_path, "/joint_states", texts={"/robot_description": TEXT})
     model, looks, motion = _bag(file, None, None, None)
     assert model.name == "pendulum"
-    assert looks.drawn == {"base", "pendulum"}  # as its <visual> has them, not stand-ins
+    assert looks.with_shapes == {"base", "pendulum"}  # as its <visual> has them, not stand-ins
     assert (motion.t.tolist(), motion.tau[:, 0].tolist()) == ([0.0, 0.5, 1.0, 1.5], [3.0] * 4)
     np.testing.assert_array_equal(motion.q[:, 0], 0.1 * np.arange(4))
     moving, _, _ = _bag(file, None, None, "floating")
     assert moving.configuration.nv == 7
-    named, _, _ = _bag(file, find_robot("pendulum"), "/joint_states", None)
-    assert named.fingerprint == model.fingerprint
+    shipped_model, _, _ = _bag(file, find_robot("pendulum"), "/joint_states", None)
+    assert shipped_model.fingerprint == model.fingerprint
 
 
 def test_of_several_the_neighbour_is_taken(tmp_path: Path) -> None:
@@ -97,20 +97,20 @@ def test_what_cannot_be_shown_is_said(
     tmp_path: Path, topics: list[str], texts: dict[str, str], topic: str | None, values: list[str]
 ) -> None:
     file = bag(tmp_path, *topics, texts=texts)
-    with pytest.raises(DynError) as caught:
+    with pytest.raises(DynError) as error:
         _bag(file, None, topic, None)
-    assert unnamed(caught.value, *(value.format(file) for value in values)) == []
+    assert unnamed(error.value, *(value.format(file) for value in values)) == []
 
 
 def test_a_bag_that_was_not_ended_is_shown_as_far_as_it_goes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = bag(tmp_path, "/joint_states", texts={"/robot_description": TEXT})
-    cut = tmp_path / "cut.mcap"
-    cut.write_bytes(file.read_bytes()[:-30])  # within its last record
-    _, _, motion = _bag(cut, None, None, None)
+    shortened = tmp_path / "cut.mcap"
+    shortened.write_bytes(file.read_bytes()[:-30])  # within its last record
+    _, _, motion = _bag(shortened, None, None, None)
     assert len(motion.t) == 4
-    assert capsys.readouterr().err.startswith(f"bag '{cut}' is incomplete")
+    assert capsys.readouterr().err.startswith(f"bag '{shortened}' is incomplete")
 
 
 def test_a_topic_that_was_never_spoken_on(tmp_path: Path) -> None:
@@ -118,6 +118,6 @@ def test_a_topic_that_was_never_spoken_on(tmp_path: Path) -> None:
     file = tmp_path / "a.mcap"
     with BagWriter(file) as writer:
         writer._channel("/joint_states", JointState)
-    with pytest.raises(DynError) as caught:
+    with pytest.raises(DynError) as error:
         _bag(file, None, None, None)
-    assert unnamed(caught.value, "'/joint_states'", f"'{file}'") == []
+    assert unnamed(error.value, "'/joint_states'", f"'{file}'") == []

@@ -42,7 +42,7 @@ class Client:
         self.sessions: list[str] = []
         self.channels: dict[str, dict[str, Any]] = {}
         self.status: list[str] = []
-        self.came: list[tuple[str, int, Any]] = []
+        self.received: list[tuple[str, int, Any]] = []
         self._topics: dict[int, str] = {}
 
     def __enter__(self) -> Client:
@@ -56,8 +56,8 @@ class Client:
         self._topics[channel] = topic
         self.send(op="subscribe", subscriptions=[{"id": channel, "channelId": channel}])
 
-    def send(self, **what: Any) -> None:
-        self.socket.send(json.dumps(what))
+    def send(self, **fields: Any) -> None:
+        self.socket.send(json.dumps(fields))
 
     def take(self, wait_s: float = 0.0) -> None:
         """All that has come."""
@@ -70,24 +70,24 @@ class Client:
             if isinstance(frame, bytes):
                 assert frame[0] == MESSAGE
                 topic = self._topics[int.from_bytes(frame[1:5], "little")]
-                self.came.append((topic, int.from_bytes(frame[5:HEAD], "little"), self._read(topic, frame[HEAD:])))
+                self.received.append((topic, int.from_bytes(frame[5:HEAD], "little"), self._read(topic, frame[HEAD:])))
                 continue
-            said = json.loads(frame)
-            if said["op"] == "serverInfo":
-                self.info = said
-                self.sessions.append(said["sessionId"])
-            elif said["op"] == "advertise":
-                self.channels |= {channel["topic"]: channel for channel in said["channels"]}
-            elif said["op"] == "status":
-                self.status.append(said["message"])
+            reply = json.loads(frame)
+            if reply["op"] == "serverInfo":
+                self.info = reply
+                self.sessions.append(reply["sessionId"])
+            elif reply["op"] == "advertise":
+                self.channels |= {channel["topic"]: channel for channel in reply["channels"]}
+            elif reply["op"] == "status":
+                self.status.append(reply["message"])
 
     def of(self, topic: str) -> list[Any]:
-        return [message for called, _, message in self.came if called == topic]
+        return [message for name, _, message in self.received if name == topic]
 
     def _read(self, topic: str, data: bytes) -> Any:
-        about = self.channels[topic]
-        assert about["encoding"] == "cdr"
-        schema = Schema(1, about["schema"].encode(), about["schemaEncoding"], about["schemaName"])
+        channel = self.channels[topic]
+        assert channel["encoding"] == "cdr"
+        schema = Schema(1, channel["schema"].encode(), channel["schemaEncoding"], channel["schemaName"])
         decode = DecoderFactory().decoder_for("cdr", schema)
         assert decode is not None
         return decode(data)
@@ -97,16 +97,16 @@ class Served:
     """A server on a free port, and what it said."""
 
     def __init__(self, folder: Path) -> None:
-        self.said: list[str] = []
-        self.found: list[tuple[str, str]] = []
+        self.messages: list[str] = []
+        self.topics: list[tuple[str, str]] = []
         self.server = FoxgloveServer(
-            ["*"], lambda: [folder], self.said.append, lambda *one: self.found.append(one), port=0
+            ["*"], lambda: [folder], self.messages.append, lambda *entry: self.topics.append(entry), port=0
         )
 
-    def until(self, client: Client, met: Callable[[], bool], do: Callable[[], object] = lambda: None) -> None:
+    def until(self, client: Client, is_met: Callable[[], bool], do: Callable[[], object] = lambda: None) -> None:
         deadline = time.monotonic() + 240.0
-        while not met():
-            assert time.monotonic() < deadline, (client.came, client.channels, self.said)
+        while not is_met():
+            assert time.monotonic() < deadline, (client.received, client.channels, self.messages)
             do()
             self.server.turn(2)
             client.take(0.002)
@@ -114,9 +114,9 @@ class Served:
 
 @pytest.fixture
 def served(folder: Path) -> Iterator[Served]:
-    made = Served(folder)
-    yield made
-    made.server.close()
+    server = Served(folder)
+    yield server
+    server.server.close()
 
 
 def state(t: float, *position: float) -> JointState:
@@ -128,13 +128,13 @@ def test_topics_are_offered_and_read(served: Served, node: Node[NoParameters]) -
     states = node.create_publisher(JointState, "joint_states")
     text = node.create_publisher(String, "robot_description", latched=True)
     text.publish(String("<robot/>"))
-    begun = time.time_ns()
+    begin_ns = time.time_ns()
     with Client(served.server.url) as client:
         names = {"/arm/joint_states", "/arm/robot_description"}
         served.until(client, lambda: client.channels.keys() >= names, text.turn)
         assert client.info["capabilities"] == []  # to look, and nothing else
         client.take(0.05)
-        assert client.came == []
+        assert client.received == []
         client.subscribe("/arm/joint_states")
         served.until(
             client, lambda: bool(client.of("/arm/joint_states")), lambda: states.publish(state(2.5, 0.25, -1.0))
@@ -149,11 +149,11 @@ def test_topics_are_offered_and_read(served: Served, node: Node[NoParameters]) -
     message = client.of("/arm/joint_states")[0]
     assert (message.header.stamp.sec, message.header.stamp.nanosec, message.header.frame_id) == (2, 500_000_000, "base")
     assert (message.name, message.position, message.effort) == (["elbow", "wrist"], [0.25, -1.0], [1.5, -2.0])
-    assert {one.data for one in client.of("/arm/robot_description")} == {"<robot/>"}
-    assert all(begun <= came <= time.time_ns() for _, came, _ in client.came)
-    assert ("/arm/wrench", "geometry_msgs/msg/WrenchStamped") in served.found
-    assert len(served.found) == len(set(served.found)) == 3
-    assert served.said == []
+    assert {message.data for message in client.of("/arm/robot_description")} == {"<robot/>"}
+    assert all(begin_ns <= came <= time.time_ns() for _, came, _ in client.received)
+    assert ("/arm/wrench", "geometry_msgs/msg/WrenchStamped") in served.topics
+    assert len(served.topics) == len(set(served.topics)) == 3
+    assert served.messages == []
 
 
 def test_another_run_clears_what_clients_hold(served: Served, node: Node[NoParameters]) -> None:
@@ -170,7 +170,7 @@ def test_another_run_clears_what_clients_hold(served: Served, node: Node[NoParam
         states.publish(state(8.5, 1.0, 1.0))  # several publishers of a topic are not of one time
         served.until(client, lambda: client.of("/arm/joint_states")[-1].header.stamp.sec == 8)
         assert len(client.sessions) == 1
-        client.came.clear()
+        client.received.clear()
         states.publish(state(0.0, 2.0, 2.0))
         served.until(client, lambda: bool(client.of("/arm/robot_description")))
         assert len(client.sessions) == len(set(client.sessions)) == 2
@@ -179,7 +179,7 @@ def test_another_run_clears_what_clients_hold(served: Served, node: Node[NoParam
 
 def test_who_looks_cannot_speak(served: Served, node: Node[NoParameters]) -> None:
     """A client that offers messages of its own is refused, and nothing of it comes to a node."""
-    heard = node.create_subscription(JointState, "/arm/joint_states", queue=10)
+    subscription = node.create_subscription(JointState, "/arm/joint_states", queue=10)
     states = node.create_publisher(JointState, "joint_states")
     with Client(served.server.url) as client:
         served.until(client, lambda: bool(client.channels))
@@ -188,36 +188,36 @@ def test_who_looks_cannot_speak(served: Served, node: Node[NoParameters]) -> Non
         client.socket.send(b"\x01\x01\x00\x00\x00{}")
         served.until(client, lambda: bool(client.status))
         client.subscribe("/arm/joint_states")  # and may still look
-        served.until(client, lambda: bool(client.came), lambda: states.publish(state(1.0, 0.0, 0.0)))
+        served.until(client, lambda: bool(client.received), lambda: states.publish(state(1.0, 0.0, 0.0)))
     node.spin_once(0.0)
-    assert heard.malformed == 0
-    assert [one for one in iter(heard.take, None) if one != state(1.0, 0.0, 0.0)] == []
+    assert subscription.malformed == 0
+    assert [message for message in iter(subscription.take, None) if message != state(1.0, 0.0, 0.0)] == []
 
 
 def test_a_topic_of_two_types_is_said_once(served: Served, node: Node[NoParameters]) -> None:
-    one = node.create_publisher(String, "/mixed")
-    other = node.create_publisher(WrenchStamped, "/mixed")
+    texts = node.create_publisher(String, "/mixed")
+    loads = node.create_publisher(WrenchStamped, "/mixed")
     with Client(served.server.url) as client:
 
         def speak() -> None:
-            one.publish(String("a"))
-            other.publish(WrenchStamped())
+            texts.publish(String("a"))
+            loads.publish(WrenchStamped())
 
-        served.until(client, lambda: bool(served.said), speak)
+        served.until(client, lambda: bool(served.messages), speak)
         served.until(client, lambda: "/mixed" in client.channels)
         first = client.channels["/mixed"]["schemaName"]
         for _ in range(3):
             speak()
             served.server.turn(2)
     second = ({"std_msgs/msg/String", "geometry_msgs/msg/WrenchStamped"} - {first}).pop()
-    assert served.said == [f"topic '/mixed' is published as {first} and as {second}: the second is not shown"]
+    assert served.messages == [f"topic '/mixed' is published as {first} and as {second}: the second is not shown"]
 
 
 def test_a_port_that_is_taken(served: Served, folder: Path) -> None:
     port = int(served.server.url.rpartition(":")[2])
-    with pytest.raises(UnavailableError) as caught:
+    with pytest.raises(UnavailableError) as error:
         FoxgloveServer(["*"], lambda: [folder], print, print, port=port)
-    assert unnamed(caught.value, f"127.0.0.1:{port}", "Address already in use", "--port") == []
+    assert unnamed(error.value, f"127.0.0.1:{port}", "Address already in use", "--port") == []
 
 
 @pytest.mark.slow
@@ -225,14 +225,14 @@ def test_a_plant_seen_in_foxglove(tmp_path: Path, folder: Path) -> None:
     """As a user does it: `dyn foxglove`, then a plant and who says where its links are, a client, Ctrl-C."""
     environment = os.environ | {"DYN_RUNTIME_DIR": str(folder)}
 
-    def dyn(*words: str, **more: Any) -> subprocess.Popen[str]:
+    def dyn(*words: str, **options: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "dyn_service", *words],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            **more,
+            **options,
         )
 
     started = [
@@ -245,31 +245,36 @@ def test_a_plant_seen_in_foxglove(tmp_path: Path, folder: Path) -> None:
         assert process.stdout is not None
         url = process.stdout.readline().split()[1].rstrip(":")
         with Client(url) as client:
-            want = {"/joint_states", "/tf", "/tf_static", "/robot_description", "/plant_state"}
+            topics = {"/joint_states", "/tf", "/tf_static", "/robot_description", "/plant_state"}
             deadline = time.monotonic() + 240.0
-            while not client.channels.keys() >= want:
+            while not client.channels.keys() >= topics:
                 assert time.monotonic() < deadline, client.channels.keys()
                 client.take(0.05)
-            for topic in want:
+            for topic in topics:
                 client.subscribe(topic)
-            while {topic for topic, _, _ in client.came} < want:
-                assert time.monotonic() < deadline, {topic for topic, _, _ in client.came}
+            while {topic for topic, _, _ in client.received} < topics:
+                assert time.monotonic() < deadline, {topic for topic, _, _ in client.received}
                 client.take(0.05)
             process.send_signal(signal.SIGINT)
-            said, wrong = process.communicate(timeout=240)
+            output, errors = process.communicate(timeout=240)
     finally:
-        for one in started:
-            one.terminate()
-        for one in started:
-            one.wait(timeout=240)
-            for stream in (one.stdout, one.stderr):
+        for child in started:
+            child.terminate()
+        for child in started:
+            child.wait(timeout=240)
+            for stream in (child.stdout, child.stderr):
                 assert stream is not None
                 stream.close()
     assert process.returncode == 0
-    assert wrong == ""
-    assert "/joint_states  sensor_msgs/msg/JointState" in said.splitlines()
+    assert errors == ""
+    assert "/joint_states  sensor_msgs/msg/JointState" in output.splitlines()
     names = client.of("/joint_states")[0].name
     assert names == ["hinge"]
     assert "<robot" in client.of("/robot_description")[0].data
-    frames = {one.child_frame_id for topic in ("/tf", "/tf_static") for m in client.of(topic) for one in m.transforms}
+    frames = {
+        transform.child_frame_id
+        for topic in ("/tf", "/tf_static")
+        for m in client.of(topic)
+        for transform in m.transforms
+    }
     assert "pendulum" in frames

@@ -30,11 +30,11 @@ def parameters(**other: object) -> dict:
 
 def test_forces_are_those_of_the_simulation(robot: Robot) -> None:
     """The robot's acceleration under them is the one that the plant integrates."""
-    given = parameters()
-    ground = Ground(robot, given)
+    plant_parameters = parameters()
+    ground = Ground(robot, plant_parameters)
     q = np.array([0.0, 0.0, 0.548, 0.01, 0.0, 0.0, np.sqrt(1.0 - 1e-4)])
     v = np.array([0.05, -0.02, -0.01, 0.1, 0.0, 0.2])
-    contacts = unpack_contacts(given["contacts"], "contacts")
+    contacts = unpack_contacts(plant_parameters["contacts"], "contacts")
     task = checked(robot.configuration, q, v, None, dt=1e-3, steps=1, contacts=contacts)
     forces = ground.forces(q, v, np.zeros(6))
     assert (forces[:, 2] > 0.0).any()
@@ -43,8 +43,8 @@ def test_forces_are_those_of_the_simulation(robot: Robot) -> None:
     points = ground.points(poses.rotation, poses.position)
     wrenches = ground.wrenches(points, poses.rotation, poses.position, forces)
     a = robot.forward_dynamics(q, v, np.zeros(6), wrenches=wrenches)
-    wanted = SupportedDynamics(robot, task)(q, v, np.zeros(6))
-    np.testing.assert_allclose(a, wanted, rtol=1e-9, atol=1e-9)  # two ways to the same sums
+    expected = SupportedDynamics(robot, task)(q, v, np.zeros(6))
+    np.testing.assert_allclose(a, expected, rtol=1e-9, atol=1e-9)  # two ways to the same sums
 
 
 def test_a_table_at_rest(robot: Robot) -> None:
@@ -54,15 +54,15 @@ def test_a_table_at_rest(robot: Robot) -> None:
     shot = scene.moving(q, np.zeros(6), np.zeros(6))
     np.testing.assert_allclose(shot.contact_force, [5.0 * G / 4.0] * 4, rtol=1e-9)
     np.testing.assert_allclose(shot.contacts[:, 0], np.array(FEET) + np.array([0.0, 0.0, 0.5]), atol=1e-12)
-    along = shot.contacts[:, 1] - shot.contacts[:, 0]
-    assert (along[:, 2] > 0.0).all()
-    np.testing.assert_allclose(along[:, :2], 0.0, atol=1e-9)
+    arrows = shot.contacts[:, 1] - shot.contacts[:, 0]
+    assert (arrows[:, 2] > 0.0).all()
+    np.testing.assert_allclose(arrows[:, :2], 0.0, atol=1e-9)
     assert dict(zip(shot.joints, shot.force, strict=True))["on"] == pytest.approx(G, rel=1e-9)
     assert len(scene.still(q).contacts) == 0
 
 
 def test_the_floor_is_the_lowest_plane(robot: Robot) -> None:
     assert Ground(robot, parameters()).height == 0.0
-    given = parameters(plane=[1.0, 2.0, -0.34])
-    given["contacts"][0]["plane"] = [0.0, 0.0, 0.2]
-    assert Ground(robot, given).height == -0.34
+    plant_parameters = parameters(plane=[1.0, 2.0, -0.34])
+    plant_parameters["contacts"][0]["plane"] = [0.0, 0.0, 0.2]
+    assert Ground(robot, plant_parameters).height == -0.34

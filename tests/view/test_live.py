@@ -22,54 +22,54 @@ def test_the_newest_of_a_topic_is_taken(tmp_path: Path) -> None:
 
     from dyn_service.messages import encode
 
-    endpoint, said = f"ipc://{tmp_path}/states", []
+    endpoint, messages = f"ipc://{tmp_path}/states", []
     with zmq.Context() as context, context.socket(zmq.XPUB) as publisher:
         publisher.linger = 0  # before it binds
         publisher.bind(endpoint)
-        with live(endpoint, AT, said.append) as heard:
+        with live(endpoint, AT, messages.append) as updates:
             assert publisher.recv() == b"\x01"  # it listens
-            assert heard.take() is None
+            assert updates.take() is None
             for k in range(5):
-                at = Header(Time(3, 100_000_000 * k), "")
-                publisher.send(encode(JointState(at, ["turn", "lift"], [0.1 * k, 0.2], [1.0, 2.0], [3.0, 4.0])))
-            taken = waited_for(heard, 3.4)
-            assert (taken.t, taken.q.tolist()) == (pytest.approx(3.4), [0.2, pytest.approx(0.4)])
-            assert (taken.v.tolist(), taken.tau.tolist()) == ([2.0, 1.0], [4.0, 3.0])
-            assert heard.recent().q[-1].tolist() == taken.q.tolist()
+                header = Header(Time(3, 100_000_000 * k), "")
+                publisher.send(encode(JointState(header, ["turn", "lift"], [0.1 * k, 0.2], [1.0, 2.0], [3.0, 4.0])))
+            newest = waited_for(updates, 3.4)
+            assert (newest.t, newest.q.tolist()) == (pytest.approx(3.4), [0.2, pytest.approx(0.4)])
+            assert (newest.v.tolist(), newest.tau.tolist()) == ([2.0, 1.0], [4.0, 3.0])
+            assert updates.recent().q[-1].tolist() == newest.q.tolist()
             publisher.send(encode(JointState(Header(Time(1, 0), ""), ["turn"], [7.0])))
-            assert waited_for(heard, 1.0).q.tolist() == [0.0, 7.0]
-            assert heard.recent().t.tolist() == [1.0]  # the run before is forgotten
+            assert waited_for(updates, 1.0).q.tolist() == [0.0, 7.0]
+            assert updates.recent().t.tolist() == [1.0]  # the run before is forgotten
             for _ in range(2):
                 publisher.send(encode(JointState(Header(Time(2, 0), ""), ["stranger"], [7.0])))
-                assert heard._heard[JointState].socket.poll(PATIENCE_MS)
-                assert heard.take() is None
-            assert said == [f"topic {endpoint!r}: its states name no joint of the robot"]
+                assert updates._subscriptions[JointState].socket.poll(PATIENCE_MS)
+                assert updates.take() is None
+            assert messages == [f"topic {endpoint!r}: its states name no joint of the robot"]
 
 
-def waited_for(heard, t: float):
+def waited_for(updates, t: float):
     """The state of this time; of those that were sent before it some may come by themselves."""
     while True:
-        assert heard._heard[JointState].socket.poll(PATIENCE_MS)
-        taken = heard.take()
-        if taken is not None and taken.t == pytest.approx(t):
-            return taken
+        assert updates._subscriptions[JointState].socket.poll(PATIENCE_MS)
+        newest = updates.take()
+        if newest is not None and newest.t == pytest.approx(t):
+            return newest
 
 
 def test_a_floating_base_is_heard_beside_the_joints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by its topic's place in the namespace, from a launch's folder."""
-    at = configuration(["hull", "lift"], ["floating", "prismatic"])
+    robot_configuration = configuration(["hull", "lift"], ["floating", "prismatic"])
     monkeypatch.setenv("DYN_RUNTIME_DIR", str(tmp_path))
     transform = Transform(Vector3(1.0, 2.0, 3.0), Quaternion(0.0, 0.0, 0.6, 0.8))
     header = Header(Time(2), "")
     with nodes_in(tmp_path) as nodes:
         plant = nodes.make("/dog/plant")
-        several = plant.create_publisher(MultiDOFJointState, "multi_dof_joint_states")
+        multi_dof = plant.create_publisher(MultiDOFJointState, "multi_dof_joint_states")
         joints = plant.create_publisher(JointState, "joint_states")
         notes: list[str] = []
-        with live("/dog/joint_states", at, notes.append) as updates:
+        with live("/dog/joint_states", robot_configuration, notes.append) as updates:
 
             def both():
-                several.publish(MultiDOFJointState(header, ["hull"], [transform]))
+                multi_dof.publish(MultiDOFJointState(header, ["hull"], [transform]))
                 joints.publish(JointState(header, ["lift"], [0.5]))
                 state = updates.take()
                 return state if state is not None and state.q[0] and state.q[7] else None

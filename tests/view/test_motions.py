@@ -35,12 +35,12 @@ MOTION = PointToPoint(np.zeros(2), np.zeros(2), np.array([[1.0, -2.0]]), move_s=
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A launch of two plants; the second one has a reference from 1 s on."""
-    folder, store, nothing = tmp_path_factory.mktemp("report"), TelemetryStore(), lambda *words: None
+    folder, store, ignore = tmp_path_factory.mktemp("report"), TelemetryStore(), lambda *words: None
     outcome = Outcome("done")
     for node, session in (("left/plant", 9), ("right/plant", 10)):
         take_plant(store, node, session)
         plan = ProcessPlan(node, (), "", parameters={"robot": f"{node}.urdf"})
-        outcome.processes.append(ManagedProcess(plan, {}, Hooks(nothing, nothing, nothing, nothing)))
+        outcome.processes.append(ManagedProcess(plan, {}, Hooks(ignore, ignore, ignore, ignore)))
     reference = {"session": 10, "begin_s": 1.0, "joints": JOINTS, "motion": MOTION.to_wire()}
     store.take(Facts("right/controller", 2, {"role": "controller", "reference": reference}))
     write_report(folder, LaunchPlan(folder / "x.launch.yaml", {}, ()), store, outcome)
@@ -79,8 +79,8 @@ def test_reports_that_are_none(report: Path, tmp_path: Path, monkeypatch: pytest
             of_report(tmp_path)
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (1 << 50,)})
-    with ZipFile(tmp_path / "recording.npz", "w") as kept:
-        kept.writestr("plant.plant.npy", head.getvalue())
+    with ZipFile(tmp_path / "recording.npz", "w") as archive:
+        archive.writestr("plant.plant.npy", head.getvalue())
     (tmp_path / "report.json").write_text('{"processes": []}')
     with pytest.raises(InvalidArgumentError, match="cannot be read: it is not a report"):
         of_report(tmp_path)
@@ -105,8 +105,8 @@ def test_loops_of_a_plant_are_cut_in_its_report_too(tmp_path: Path) -> None:
     assert model.gravity_forces(motion.q[0]).shape == (2,)  # refused for closed loops, and needed for what is shown
 
 
-def state(sec: int, nanosec: int, **given: list) -> JointState:
-    return JointState(Header(Time(sec, nanosec), ""), **given)
+def state(sec: int, nanosec: int, **fields: list) -> JointState:
+    return JointState(Header(Time(sec, nanosec), ""), **fields)
 
 
 def test_of_joint_states() -> None:
@@ -129,7 +129,7 @@ def test_of_joint_states() -> None:
 
 def test_joints_with_several_ways_to_move_are_told_beside_the_others() -> None:
     """Whichever of two messages of one time came first, also after the next time's; and a second run from the start."""
-    at = configuration(["hull", "lift"], ["floating", "prismatic"])
+    robot_configuration = configuration(["hull", "lift"], ["floating", "prismatic"])
 
     def both(sec: int, x: float, lift: float) -> tuple[MultiDOFJointState, JointState]:
         header = Header(Time(sec), "world")
@@ -140,15 +140,22 @@ def test_joints_with_several_ways_to_move_are_told_beside_the_others() -> None:
         )
 
     (hull_1, lift_1), (hull_2, lift_2), (hull_3, lift_3) = both(1, 0.1, 1.0), both(2, 0.2, 2.0), both(3, 0.3, 3.0)
-    again = both(1, 0.4, 4.0)
-    motion = of_joint_states([lift_1, hull_1, lift_2, lift_3, hull_2, hull_3, *again], at, "topic 'x'")
-    turned = [2.0, 3.0, 0.0, 0.0, 0.6, 0.8]
-    assert motion.q.tolist() == [[0.1, *turned, 1.0], [0.2, *turned, 2.0], [0.3, *turned, 3.0], [0.4, *turned, 4.0]]
+    second_run = both(1, 0.4, 4.0)
+    motion = of_joint_states(
+        [lift_1, hull_1, lift_2, lift_3, hull_2, hull_3, *second_run], robot_configuration, "topic 'x'"
+    )
+    rest_of_pose = [2.0, 3.0, 0.0, 0.0, 0.6, 0.8]
+    assert motion.q.tolist() == [
+        [0.1, *rest_of_pose, 1.0],
+        [0.2, *rest_of_pose, 2.0],
+        [0.3, *rest_of_pose, 3.0],
+        [0.4, *rest_of_pose, 4.0],
+    ]
     assert motion.t.tolist() == [0.0, 1.0, 2.0, 2.0]
     assert motion.v[0].tolist() == [0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.5]
     assert motion.tau[1].tolist() == [0.0, 0.2, 0.0, 0.0, 0.0, 0.0, 0.25]
-    (alone,) = of_joint_states([again[1]], at, "topic 'x'").q  # no message has the hull
-    assert alone.tolist() == [*at.neutral[:7], 4.0]
+    (q,) = of_joint_states([second_run[1]], robot_configuration, "topic 'x'").q  # no message has the hull
+    assert q.tolist() == [*robot_configuration.neutral[:7], 4.0]
 
 
 def test_the_topic_beside() -> None:

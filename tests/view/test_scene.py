@@ -1,12 +1,16 @@
 """Positions and colours of the drawn objects, against statics computed by hand."""
 
 import math
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from dyn_service import Robot
+from dyn_service import Robot, find_robot
 from dyn_service.view.scene import FORCE_LENGTH, UNKNOWN, Scene, colours, quaternions
+from tests.conftest import ROOT
 
 G = 9.81
 ARM = """<robot name="arm">
@@ -46,8 +50,8 @@ def test_the_arm_held_out_straight(scene: Scene) -> None:
 
 def test_the_arm_as_it_swings(scene: Scene) -> None:
     """Turning at 3 rad/s about the shoulder, straight: what it carries is the centripetal force too."""
-    down = np.array([-math.pi / 2, 0.0])
-    shot = scene.moving(down, np.array([3.0, 0.0]), np.zeros(2))
+    hanging = np.array([-math.pi / 2, 0.0])
+    shot = scene.moving(hanging, np.array([3.0, 0.0]), np.zeros(2))
     np.testing.assert_allclose(shot.force, [3 * G + 9.0 * (2 * 0.5 + 1.25), G + 9.0 * 1.25], rtol=1e-12)
     np.testing.assert_allclose(shot.position[2], [0, 0, -1], atol=1e-15)
 
@@ -83,13 +87,13 @@ def test_a_branch_without_mass_has_no_loads_and_is_shown() -> None:
 
 
 def test_colours_go_from_green_through_yellow_to_red() -> None:
-    shown = colours([0.0, 0.5, 1.0, 7.0, math.nan])
-    assert shown.dtype == np.uint8
-    green, yellow, red, beyond, unknown = shown.tolist()
+    shades = colours([0.0, 0.5, 1.0, 7.0, math.nan])
+    assert shades.dtype == np.uint8
+    green, yellow, red, above_limit, unknown = shades.tolist()
     assert green[1] > 2 * green[0]
     assert min(yellow[:2]) > 3 * yellow[2]
     assert red[0] > 3 * red[1]
-    assert beyond == red
+    assert above_limit == red
     assert unknown == list(UNKNOWN)
 
 
@@ -105,5 +109,67 @@ def test_quaternions_turn_as_their_rotations_do() -> None:
     cross = np.zeros((len(wxyz), 3, 3))
     for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
         cross[:, i, j], cross[:, j, i] = -v[:, k], v[:, k]
-    again = np.eye(3) + 2.0 * w[:, :, None] * cross + 2.0 * cross @ cross  # Rodrigues
-    np.testing.assert_allclose(again, rotation, atol=1e-14)
+    rotation_of_wxyz = np.eye(3) + 2.0 * w[:, :, None] * cross + 2.0 * cross @ cross  # Rodrigues
+    np.testing.assert_allclose(rotation_of_wxyz, rotation, atol=1e-14)
+
+
+@pytest.mark.parametrize(("name", "independent"), [("four_bar", 1), ("delta", 3)])
+def test_loops_stay_closed_as_sliders_move(name: str, independent: int) -> None:
+    robot = Robot.from_file(find_robot(name))
+    scene = Scene(robot)
+    assert len(scene.independent) == independent
+    q, values = scene.first, scene.numbers_of(scene.first)[scene.independent]
+    for step in (0.2, 0.2, 0.2):
+        values = values + step
+        q = scene.moved(q, values)
+        np.testing.assert_allclose(robot.loop_error(q), 0.0, atol=1e-9)
+        np.testing.assert_allclose(scene.numbers_of(q)[scene.independent], values, atol=1e-12)
+    if name == "delta":  # one arm points away from the others, so that no platform hangs from all three
+        assert scene.moved(q, np.array([3.1, 0.0, 0.0])) is q
+    shot = scene.still(q)
+    np.testing.assert_allclose(shot.tau, robot.gravity_forces(q))
+    assert {joint.name for joint in robot.description.loop_joints} <= set(shot.joints)
+
+
+def test_the_load_of_a_loop_joint_is_drawn_where_it_is() -> None:
+    robot = Robot.from_file(find_robot("four_bar"))
+    scene = Scene(robot)
+    shot = scene.still(scene.moved(scene.first, np.array([0.7])))
+    (pin,) = robot.description.loop_joints
+    poses = {name: (R, p) for name, R, p in zip(robot.link_names, shot.rotation, shot.position, strict=True)}
+    for link, xyz in ((pin.parent, pin.parent_xyz), (pin.child, pin.child_xyz)):
+        rotation, position = poses[link]
+        np.testing.assert_allclose(shot.loads[shot.joints.index("pin"), 0], position + rotation @ xyz, atol=1e-9)
+
+
+def test_measured_states_are_shown_closed() -> None:
+    robot = Robot.from_file(find_robot("four_bar"))
+    scene = Scene(robot)
+    q = scene.moved(scene.first, np.array([0.7]))
+    v = robot.independent_motion(q, np.zeros(3)).jacobian[:, 0]
+    exact = scene.moving(q, v, np.zeros(3))
+    noise_q, noise_v = np.array([0.0, 1e-4, -1e-4]), np.array([0.0, 1e-3, 0.0])
+    shot = scene.moving(q + noise_q, v + noise_v, np.zeros(3))
+    np.testing.assert_allclose(shot.force, exact.force, rtol=1e-2)
+    # So are references, which are closed where they were planned and not quite between.
+    np.testing.assert_allclose(scene.still(q + noise_q).position, scene.still(q).position, atol=1e-4)
+
+
+def test_a_robot_that_tells_no_motors_of_its_loops_has_no_efforts() -> None:
+    text = re.sub("<transmission.*?</transmission>", "", find_robot("four_bar").read_text("utf-8"), flags=re.DOTALL)
+    scene = Scene(Robot.from_text(text))
+    shot = scene.still(scene.first)
+    assert np.isnan(shot.tau).all()
+    assert shot.joints == ()
+
+
+def test_the_viewer_needs_no_library_of_bags() -> None:
+    """`dyn view` of a robot and of a report, with the extras `server` and `view` alone."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('mcap', 'mcap_ros2', 'rosbags', 'lz4')))\n"
+        "import dyn_service.view.playing, dyn_service.view.viewer\n"
+        "from dyn_service.graph.bags.motions import of_report\n"
+        "print('ready')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.stdout == "ready\n", done.stderr

@@ -72,7 +72,7 @@ def test_looks_are_those_of_the_file(file: Path) -> None:
     (read,) = meshes_of(mesh.mesh, mesh.size)
     assert read.colour is None
     assert sorted(map(tuple, read.vertices.tolist())) == [(0.0, 0.0, 0.0), (0.0, 4.0, 0.0), (1.0, 0.0, 0.0)]
-    assert looks.drawn == {"base", "upper", "lower"}
+    assert looks.with_shapes == {"base", "upper", "lower"}
     assert "bare" not in looks.shapes  # it has no looks, and none were lost
 
 
@@ -96,7 +96,7 @@ def test_robots_without_looks_have_stand_ins() -> None:
         "a": ["cylinder"]
     }
     looks = looks_of(description, Path())
-    assert (looks.drawn, [shape.kind for shape in looks.shapes["a"]]) == (frozenset(), ["cylinder"])
+    assert (looks.with_shapes, [shape.kind for shape in looks.shapes["a"]]) == (frozenset(), ["cylinder"])
 
 
 def test_geoms_of_mjcf_are_shown(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_a_rod_goes_from_the_origin_to_the_joint(arm: tuple[float, float, float]
 def test_an_ellipsoid_has_the_inertia_of_its_link() -> None:
     """m/5 (b^2 + c^2) about its first axis, and so on, turned as the ellipsoid is, is the inertia again."""
     rng = np.random.default_rng(3)
-    turned, _ = np.linalg.qr(rng.normal(size=(3, 3)))
-    turned *= np.linalg.det(turned)
+    R, _ = np.linalg.qr(rng.normal(size=(3, 3)))
+    R *= np.linalg.det(R)
     semi = np.array([0.3, 0.2, 0.1])
-    inertia = turned @ np.diag(4.0 / 5.0 * (np.sum(semi**2) - semi**2)) @ turned.T
+    inertia = R @ np.diag(4.0 / 5.0 * (np.sum(semi**2) - semi**2)) @ R.T
     frame, _ = np.linalg.qr(rng.normal(size=(3, 3)))
     frame *= np.linalg.det(frame)
     shape = ellipsoid(Inertial(4.0, np.array([1.0, 2.0, 3.0]), frame, inertia), largest=10.0)
@@ -134,8 +134,8 @@ def test_an_ellipsoid_has_the_inertia_of_its_link() -> None:
     assert sorted(shape.size) == pytest.approx([0.1, 0.2, 0.3])
     assert np.linalg.det(shape.rotation) == pytest.approx(1.0)
     size = np.array(shape.size)
-    again = shape.rotation @ np.diag(4.0 / 5.0 * (np.sum(size**2) - size**2)) @ shape.rotation.T
-    np.testing.assert_allclose(again, frame @ inertia @ frame.T, atol=1e-14)
+    inertia_of_shape = shape.rotation @ np.diag(4.0 / 5.0 * (np.sum(size**2) - size**2)) @ shape.rotation.T
+    np.testing.assert_allclose(inertia_of_shape, frame @ inertia @ frame.T, atol=1e-14)
     assert shape.xyz.tolist() == [1.0, 2.0, 3.0]
 
 
@@ -160,10 +160,10 @@ def test_a_mesh_that_cannot_be_read_is_said_and_has_a_stand_in(file: Path) -> No
 
 
 def test_where_meshes_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = tmp_path / "work" / "robot"
+    robot_folder = tmp_path / "work" / "robot"
     places = {
-        "meshes/a.stl": beside / "meshes" / "a.stl",
-        "package://robot/b.STL": beside / "b.STL",
+        "meshes/a.stl": robot_folder / "meshes" / "a.stl",
+        "package://robot/b.STL": robot_folder / "b.STL",
         "package://there/c%20d.obj": tmp_path / "ros" / "there" / "c d.obj",
         "package://shared/e.dae": tmp_path / "ament" / "share" / "shared" / "e.dae",
         f"file://{tmp_path}/f.ply": tmp_path / "f.ply",
@@ -174,8 +174,8 @@ def test_where_meshes_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mesh")
     for address, path in places.items():
-        assert mesh_file(address, beside) == path
-    (beside / "passwd").write_text("no mesh")
+        assert mesh_file(address, robot_folder) == path
+    (robot_folder / "passwd").write_text("no mesh")
     for address in (
         "https://example.org/a.stl",
         "meshes/none.stl",
@@ -186,7 +186,7 @@ def test_where_meshes_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyP
         f"{300 * 'a'}.stl",
         "package:///a.stl",
     ):
-        assert mesh_file(address, beside) is None
+        assert mesh_file(address, robot_folder) is None
 
 
 def test_files_that_are_no_meshes_are_not_shown(tmp_path: Path) -> None:
@@ -221,17 +221,17 @@ def test_a_collada_file_is_read_where_its_tree_has_it_and_in_its_colours(tmp_pat
         "bound": '<instance_material symbol="{0}" target="#{0}m"/>',
     }
     file = tmp_path / "link.dae"
-    filled = {key: "".join(text.format(name, *rgb) for name, rgb in colours.items()) for key, text in parts.items()}
-    file.write_text(COLLADA.format(**filled), "utf-8")
-    found = meshes_of(file, (1.0, 1.0, 2.0))
-    assert sorted(one.colour for one in found) == [(51, 51, 51), (255, 0, 0)]
-    for one in found:
-        assert sorted(map(tuple, one.vertices.tolist())) == [(0.0, 0.0, 6.0), (0.0, 2.0, 6.0), (1.0, 0.0, 6.0)]
+    texts = {key: "".join(text.format(name, *rgb) for name, rgb in colours.items()) for key, text in parts.items()}
+    file.write_text(COLLADA.format(**texts), "utf-8")
+    meshes = meshes_of(file, (1.0, 1.0, 2.0))
+    assert sorted(mesh.colour for mesh in meshes) == [(51, 51, 51), (255, 0, 0)]
+    for mesh in meshes:
+        assert sorted(map(tuple, mesh.vertices.tolist())) == [(0.0, 0.0, 6.0), (0.0, 2.0, 6.0), (1.0, 0.0, 6.0)]
 
 
 @pytest.mark.parametrize("name", ["panda", "ur5e", "solo12", "upper_body", "scara"])
 def test_shipped_robots_have_looks(name: str) -> None:
     file = find_robot(name)
     looks = looks_of(read_file(file), file.parent)
-    assert looks.drawn
+    assert looks.with_shapes
     assert not looks.notes

@@ -15,9 +15,9 @@ import pytest
 from matplotlib.image import imread
 
 from tests.browser import browser, needs_browser
+from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.slow, needs_browser]
-REPOSITORY = Path(__file__).parents[2]
 WINDOW = {"width": 620, "height": 320}
 """Small, for the processor draws it."""
 SHOWN = {"x": 0, "y": 0, "width": 300, "height": 320}
@@ -28,7 +28,7 @@ SHOWN = {"x": 0, "y": 0, "width": 300, "height": 320}
 def viewing(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A viewer and the address of its page."""
     command = [sys.executable, "-u", "-m", "dyn_service", "view", *arguments, "--port", "0"]
-    viewer = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    viewer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert viewer.stdout is not None
         line = viewer.stdout.readline()
@@ -55,11 +55,11 @@ def settled(page: Any) -> np.ndarray:
     raise AssertionError("the picture never stands still")
 
 
-def changed(page: Any, before: np.ndarray) -> bool:
+def changed(page: Any, previous: np.ndarray) -> bool:
     """Whether the picture becomes another one: more of it than a few edges."""
     for _ in range(60):
         page.wait_for_timeout(250)
-        if (np.abs(seen(page) - before).max(axis=-1) > 0.1).mean() > 0.003:
+        if (np.abs(seen(page) - previous).max(axis=-1) > 0.1).mean() > 0.003:
             return True
     return False
 
@@ -77,12 +77,14 @@ def test_a_robot_is_drawn_and_its_sliders_move_it() -> None:
             page.goto(url)
             page.get_by_text("Joints").wait_for()
             page.wait_for_selector("canvas")
-            still = settled(page)
-            assert len(np.unique((255 * still).astype(int).reshape(-1, 3), axis=0)) > 100  # a blank one has one colour
+            picture = settled(page)
+            assert (
+                len(np.unique((255 * picture).astype(int).reshape(-1, 3), axis=0)) > 100
+            )  # a blank one has one colour
             number = page.locator("input[inputmode]").first
             number.fill("1.2")
             number.press("Enter")
-            assert changed(page, still)
+            assert changed(page, picture)
             assert "%" in page.get_by_text("N m,").first.inner_text()
             assert page.errors == []
         ended(viewer, url)
@@ -110,9 +112,9 @@ def test_a_recording_plays(report: Path) -> None:
         with browser(viewport=WINDOW) as page:
             page.goto(url)
             page.get_by_text("Motion").wait_for()
-            before = settled(page)
+            picture = settled(page)
             page.get_by_role("button", name="play").click()
-            assert changed(page, before)
+            assert changed(page, picture)
             page.wait_for_function(
                 "document.querySelector('input[inputmode]').value === '1.999'"
             )  # it comes to its end
@@ -125,12 +127,12 @@ def test_a_recording_plays(report: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_said() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        busy_socket.listen()
+        port = str(busy_socket.getsockname()[1])
         command = [sys.executable, "-m", "dyn_service", "view", "pendulum", "--port", port]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
-    said = f"error: the viewer cannot listen on 127.0.0.1:{port}: Address already in use; try --port"
-    assert done.stderr.splitlines()[-1] == said
+    message = f"error: the viewer cannot listen on 127.0.0.1:{port}: Address already in use; try --port"
+    assert done.stderr.splitlines()[-1] == message

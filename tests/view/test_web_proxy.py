@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from dyn_service import Robot
+from dyn_service.errors import DeadlineExceededError
+from dyn_service.view import web_proxy
 from dyn_service.view.foxglove import FoxgloveServer
 from dyn_service.view.scene import Looks, Scene
 from dyn_service.view.viewer import Viewer
@@ -22,53 +25,65 @@ from tests.conftest import URDF
 from tests.phrases import unnamed
 
 NAMED = "http://lichtblick.example:8080"
-Made = tuple[str, str, list[str]]
+Served = tuple[str, str, list[str]]
 
 
 @pytest.fixture(params=["viewer", "foxglove"])
-def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Made]:
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
     """Where it listens, the subprotocol of its clients, and what it says."""
-    said: list[str] = []
+    messages: list[str] = []
     close: Callable[[], None]
     if request.param == "viewer":
         scene = Scene(Robot.from_file(URDF / "pendulum.urdf"), None)
         looks = Looks({}, ())
-        viewer = Viewer(scene, looks, scene.still(np.zeros(1)), 0.0, port=0, origins=[NAMED], say=said.append)
+        viewer = Viewer(scene, looks, scene.still(np.zeros(1)), 0.0, port=0, origins=[NAMED], say=messages.append)
         url, protocol, close = viewer.url.replace("http", "ws"), f"viser-v{viser.__version__}", viewer.close
     else:
         tmp_path.chmod(0o700)
-        server = FoxgloveServer(["*"], lambda: [tmp_path], said.append, lambda *_: None, port=0, origins=[NAMED])
+        server = FoxgloveServer(["*"], lambda: [tmp_path], messages.append, lambda *_: None, port=0, origins=[NAMED])
         url, protocol, close = server.url, "foxglove.sdk.v1", server.close
     try:
-        yield url, protocol, said
+        yield url, protocol, messages
     finally:
         close()
 
 
-def test_handshakes(served: Made) -> None:
-    url, protocol, said = served
+def test_a_proxy_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_proxy, "_CLOSE_S", 0.1)
+    proxy = web_proxy.WebProxy("a server", "127.0.0.1", 0, (), print)
+    release = threading.Event()
+    proxy._loop.call_soon_threadsafe(release.wait)
+    with pytest.raises(DeadlineExceededError, match=r"a server's proxy still runs 0\.1 s after"):
+        proxy.close()
+    release.set()
+    proxy._thread.join(50.0)
+    assert not proxy._thread.is_alive()
+
+
+def test_handshakes(served: Served) -> None:
+    url, protocol, messages = served
     address = url.removeprefix("ws://")
     for origin in (None, NAMED, f"http://{address}", "http://localhost:1234", f"http://{address}"):
         with connect(url, origin=origin, subprotocols=[protocol]) as client:  # type: ignore[arg-type, list-item]
             assert len(client.recv(timeout=30)) > 16
     for origin in ("https://evil.example", "null", "http://127.0.0.1.evil.example", "https://evil.example"):
-        with pytest.raises(InvalidStatus) as refused:
+        with pytest.raises(InvalidStatus) as error:
             connect(url, origin=origin, subprotocols=[protocol])  # type: ignore[arg-type, list-item]
-        assert refused.value.response.status_code == 403
-        body = refused.value.response.body
+        assert error.value.response.status_code == 403
+        body = error.value.response.body
         assert body is not None
         assert unnamed(body.decode(), f"{origin!r}", "--origin") == []
-    assert len(said) == 3  # each once
+    assert len(messages) == 3  # each once
 
 
-def test_the_page_comes_through_the_proxy(served: Made) -> None:
+def test_the_page_comes_through_the_proxy(served: Served) -> None:
     url, protocol, _ = served
     if protocol.startswith("viser"):
         with urllib.request.urlopen(url.replace("ws", "http"), timeout=30) as page:
             assert b"<html" in page.read()
 
 
-def test_what_says_nothing_holds_nobody_up(served: Made) -> None:
+def test_what_says_nothing_holds_nobody_up(served: Served) -> None:
     url, protocol, _ = served
     host, _, port = url.removeprefix("ws://").partition(":")
     with socket.create_connection((host, int(port))) as silent, socket.create_connection((host, int(port))) as long:

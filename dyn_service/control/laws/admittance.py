@@ -49,15 +49,15 @@ class Admittance(EffortLaw):
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """Efforts of the inner law along the moved reference, less the residual."""
         residual = self.observer.update(state, dt)
-        before, M = self._rate, self.inertia
+        previous_rate, M = self._rate, self.inertia
         # implicit Euler: stable for any stiffness
-        self._rate = (M * before + dt * (residual - self.stiffness * self._x)) / (
-            M + dt * self.damping + dt * dt * self.stiffness
-        )
+        impulse = M * previous_rate + dt * (residual - self.stiffness * self._x)
+        self._rate = impulse / (M + dt * self.damping + dt * dt * self.stiffness)
         self._x = self._x + dt * self._rate
-        bend = (self._rate - before) / dt
-        at = self.observer.model.configuration
-        return self.law.update(state, reference.then(at, self._x, [self._rate], [bend]), dt) - residual
+        bend = (self._rate - previous_rate) / dt
+        configuration = self.observer.model.configuration
+        # The inner law would resist the external torque as an error of the model: it is subtracted.
+        return self.law.update(state, reference.then(configuration, self._x, self._rate, bend), dt) - residual
 
     def signals(self) -> Mapping[str, Array | float]:
         """residual: r, N m | N. given_way: x, rad | m. Also the inner law's signals."""

@@ -32,19 +32,21 @@ class CollisionError(FailedPreconditionError):
 class CollisionStop(EffortLaw):
     """A law with collision detection.
 
-    law: used until a collision. after: used from then on, reset at the position of the detection, which becomes its
+    law: used until a collision. reaction: used from then on, reset at the position of the detection, which becomes its
     reference; None ends the controller. threshold: (nv,) N m | N.
     """
 
     name = "collision_stop"
 
-    def __init__(self, law: EffortLaw, observer: MomentumObserver, threshold: Array, after: EffortLaw | None) -> None:
-        self.law, self.observer, self.threshold, self.after = law, observer, threshold, after
-        self._place: Reference | None = None
+    def __init__(
+        self, law: EffortLaw, observer: MomentumObserver, threshold: Array, reaction: EffortLaw | None
+    ) -> None:
+        self.law, self.observer, self.threshold, self.reaction = law, observer, threshold, reaction
+        self._hold: Reference | None = None
 
     def reset(self, state: RobotState) -> None:
         """Begins without a collision."""
-        self._place = None
+        self._hold = None
         self.observer.reset(state)
         self.law.reset(state)
 
@@ -55,47 +57,44 @@ class CollisionStop(EffortLaw):
             CollisionError: A collision was detected and the action is `stop`.
         """
         excess = np.abs(self.observer.update(state, dt)) - self.threshold
-        if self._place is None and not (excess <= 0.0).all():  # NaN counts as a collision
-            self._met(state, int(np.argmax(excess)))
-        if self._place is None or self.after is None:
+        if self._hold is None and not (excess <= 0.0).all():  # NaN counts as a collision
+            self._begin_reaction(state, int(np.argmax(excess)))
+        if self._hold is None or self.reaction is None:
             return self.law.update(state, reference, dt)
-        return self.after.update(state.measured, self._place, dt)  # the prediction is along the abandoned reference
+        return self.reaction.update(state.measured, self._hold, dt)  # the prediction is along the abandoned reference
 
     def signals(self) -> Mapping[str, Array | float]:
         """residual: r, N m | N. collision: 1 after a detection, else 0. Also the law's signals."""
-        return {**self.law.signals(), "residual": self.observer.residual, "collision": float(self._place is not None)}
+        return {**self.law.signals(), "residual": self.observer.residual, "collision": float(self._hold is not None)}
 
-    def _met(self, state: RobotState, k: int) -> None:
-        found = f"external torque {self.observer.residual[k]:.3g}, the threshold is {self.threshold[k]:.3g}"
-        if self.after is None:
+    def _begin_reaction(self, state: RobotState, k: int) -> None:
+        cause = f"external torque {self.observer.residual[k]:.3g}, the threshold is {self.threshold[k]:.3g}"
+        if self.reaction is None:
             joint = self.observer.model.configuration.velocity_names[k]
-            raise CollisionError(f"collision at {state.measured.t:.3f} s: joint '{joint}': {found}")
+            raise CollisionError(f"collision at {state.measured.t:.3f} s: joint '{joint}': {cause}")
         rest = np.zeros_like(state.v)
-        self._place = Reference(state.measured.q, rest, rest)
-        self.after.reset(state.measured)
+        self._hold = Reference(state.measured.q, rest, rest)
+        self.reaction.reset(state.measured)
 
 
-def thresholds(given: Sequence[float], share: float, efforts: Array, names: Sequence[str]) -> Array:
+def thresholds(absolute: Sequence[float], share: float, efforts: Array, names: Sequence[str]) -> Array:
     """Returns the thresholds (nv,) N m | N.
 
-    given: one per entry of v, or empty: then a share of the effort limits. efforts: these limits (nv,) N m | N,
+    absolute: one per entry of v, or empty: then a share of the effort limits. efforts: these limits (nv,) N m | N,
     infinite for joints without one. names: of the entries of v.
 
     Raises:
         InvalidArgumentError: A threshold is not positive, their number is wrong, or a joint has no effort limit.
     """
-    if given:
-        found = np.array(given, dtype=np.float64)
-        if found.shape != efforts.shape or not (np.isfinite(found) & (found > 0.0)).all():
-            raise InvalidArgumentError(f"threshold must be {efforts.size} positive numbers, found {list(given)}")
-        return found
+    if absolute:
+        threshold = np.array(absolute, dtype=np.float64)
+        if threshold.shape != efforts.shape or not (np.isfinite(threshold) & (threshold > 0.0)).all():
+            raise InvalidArgumentError(f"threshold must be {efforts.size} positive numbers, found {list(absolute)}")
+        return threshold
     if not 0.0 < share < np.inf:
         raise InvalidArgumentError(f"threshold_share must be positive, found {share:g}", path="threshold_share")
-    without = [name for name, most in zip(names, efforts, strict=True) if not 0.0 < most < np.inf]
-    if without:
-        raise InvalidArgumentError(
-            f"threshold must be given as {efforts.size} numbers, because joint '{without[0]}' has no effort limit "
-            f"(threshold_share {share:g})",
-            path="threshold",
-        )
+    unlimited = [name for name, limit in zip(names, efforts, strict=True) if not 0.0 < limit < np.inf]
+    if unlimited:
+        reason = f"because joint '{unlimited[0]}' has no effort limit (threshold_share {share:g})"
+        raise InvalidArgumentError(f"threshold must be given as {efforts.size} numbers, {reason}", path="threshold")
     return share * efforts

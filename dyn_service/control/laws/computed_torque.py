@@ -32,14 +32,14 @@ class ComputedTorque(EffortLaw):
     """Inverse dynamics with linear error feedback. kp: (nv,) 1/s^2. kd: (nv,) 1/s."""
 
     name = "computed_torque"
+    closed_loops = True
 
     def __init__(self, model: RobotQueries, kp: Array, kd: Array) -> None:
         self.model, self.kp, self.kd = model, kp, kd
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """The efforts. Query: `computed_torque`."""
-        to = reference
-        return self.model.computed_torque(state.q, state.v, to.q, to.v, to.a, kp=self.kp, kd=self.kd)
+        return self.model.computed_torque(state.q, state.v, *reference, kp=self.kp, kd=self.kd)
 
 
 def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: int) -> tuple[Array, Array]:
@@ -67,6 +67,7 @@ class GravityCompensation(EffortLaw):
     """
 
     name = "gravity_compensation"
+    closed_loops = True
 
     def __init__(self, model: RobotQueries, damping: float) -> None:
         self.model = model

@@ -8,36 +8,17 @@ stable in contact with any passive environment. The inertia is not shaped. A tor
 K^-1 tau_ext. A moving reference is tracked without error if the model matches the plant.
 
 Source: Hogan, Impedance Control, J. Dyn. Sys. Meas. Control 107 (1985); D as in Albu-Schaeffer and others (2003).
-
-**Cartesian impedance**: a point of a link behaves as a spring in the world; a weaker spring holds
-the posture.
-
-    e = [log(R_ref R^T); p_ref - p],    F = K e + D (V_ref - V)
-    tau = M a_ref + C(q, v_ref) v_ref + g + J^T F + N^T M (w^2 (q_ref - q) + 2 w (v_ref - v))
-    Lambda = (J M^-1 J^T)^-1,    D = A (2 d S^1/2) A^T with Lambda = A A^T, K = A S A^T,    N^T = 1 - J^T Lambda J M^-1
-
-e is a rotation vector and a translation in world axes; R_ref, p_ref, V_ref are those of the joints' reference. N^T
-projects the posture's spring so that it does not accelerate the point. About a reference at rest, without the posture
-spring, the arm is passive. A wrench W at the point moves it by K^-1 W. Near a singularity the directions in which the
-point cannot move are excluded: eigenvalues of J M^-1 J^T below `FLOOR` of the largest are raised to it, with rotations
-and translations each scaled by their mean mobility.
-
-Source: Khatib, A unified approach for motion and force control, IEEE J. Robotics and Automation 3 (1987); D as in
-Albu-Schaeffer and others, ICRA 2003.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.law import EffortLaw, Law, RobotState, modal_damping, per_joint
+from dyn_service.control.law import EffortLaw, RobotState, modal_damping, per_joint
 from dyn_service.control.trajectory import Reference
-from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.support.suggestions import did_you_mean
 
 
 class JointImpedance(EffortLaw):
@@ -57,8 +38,10 @@ class JointImpedance(EffortLaw):
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """The efforts. Queries: `inverse_dynamics` along the reference, `mass_matrix`."""
+        # With v_ref and not v: C(q, v_ref) v_ref keeps the arm passive about a reference at rest.
         forward = self.model.inverse_dynamics(state.q, reference.v, reference.a)
         mass = self.model.mass_matrix(state.q)
+        # At each state, because the modes of M and K change with the posture.
         damping = modal_damping(mass, np.diag(self.stiffness), self.damping_ratio)
         self._spring = self.stiffness * self.model.configuration.error(state.q, reference.q)
         return forward + self._spring + damping @ (reference.v - state.v)
@@ -66,91 +49,3 @@ class JointImpedance(EffortLaw):
     def signals(self) -> Mapping[str, Array]:
         """spring: K e, N m | N."""
         return {"spring": self._spring}
-
-
-FLOOR = 1e-5
-
-
-class CartesianImpedance(Law):
-    """A spring at a point of a link.
-
-    link: its name. point: (3,) m in the link's axes. stiffness: (6,), N m/rad about and N/m along the world's x, y, z.
-    damping_ratio: of each mode. posture_frequency: w, rad/s; 0 leaves the posture free.
-
-    Raises:
-        NotFoundError: The robot has no such link.
-        InvalidArgumentError: A number is negative or not finite, or a count is wrong.
-    """
-
-    name = "cartesian_impedance"
-
-    def __init__(
-        self,
-        model: RobotQueries,
-        link: str,
-        point: Sequence[float],
-        stiffness: Sequence[float],
-        damping_ratio: float,
-        posture_frequency: float,
-    ) -> None:
-        links = model.link_names
-        if link not in links:
-            raise NotFoundError(f"robot '{model.description.name}' has no link '{link}'{did_you_mean(link, links)}")
-        if len(stiffness) != 6 or len(point) != 3:
-            raise InvalidArgumentError(
-                f"stiffness must be 6 numbers, about and along x, y, z, and point 3, found {len(stiffness)} and "
-                f"{len(point)}"
-            )
-        self.model, self.link, self.point = model, link, np.array(point, dtype=np.float64)
-        if not np.isfinite(self.point).all():
-            raise InvalidArgumentError(f"point is {list(point)}: expected finite numbers, m", path="point")
-        self.stiffness = per_joint("stiffness", stiffness, 6)
-        self.damping_ratio = float(per_joint("damping_ratio", damping_ratio, 1)[0])
-        self.posture = float(per_joint("posture_frequency", posture_frequency, 1)[0])
-        self._off = self._wrench = np.zeros(6)
-
-    def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
-        """The efforts. Queries: `point_motion` of robot and reference, `mass_matrix`, `inverse_dynamics`."""
-        model, w = self.model, self.posture
-        both = model.point_motion(
-            np.stack([state.q, reference.q]), np.stack([state.v, reference.v]), self.link, point=self.point
-        )
-        J, mass = both.jacobian[0], model.mass_matrix(state.q)
-        shift = both.position[1] - both.position[0]
-        self._off = np.concatenate([turn(both.rotation[1] @ both.rotation[0].T), shift])
-        to_joints = np.linalg.solve(mass, J.T)
-        inertia = _inverse(J @ to_joints)
-        damping = modal_damping(inertia, np.diag(self.stiffness), self.damping_ratio)
-        self._wrench = self.stiffness * self._off + damping @ (both.velocity[1] - both.velocity[0])
-        posture = w * w * model.configuration.error(state.q, reference.q) + 2.0 * w * (reference.v - state.v)
-        null_space = mass @ (posture - to_joints @ (inertia @ (J @ posture)))
-        forward = model.inverse_dynamics(state.q, reference.v, reference.a)
-        return np.asarray(forward + J.T @ self._wrench + null_space)
-
-    def signals(self) -> Mapping[str, Array | float]:
-        """off: e, rad and m. wrench: F, N m and N."""
-        return {"off": self._off, "wrench": self._wrench}
-
-
-def turn(R: Array) -> Array:
-    """log(R): the axis (3,) times the angle in rad, at most pi, of a rotation (3, 3)."""
-    axis = 0.5 * np.array([R[2, 1] - R[1, 2], R[0, 2] - R[2, 0], R[1, 0] - R[0, 1]])
-    sine, cosine = float(np.linalg.norm(axis)), 0.5 * (float(np.trace(R)) - 1.0)
-    if sine > 1e-6:
-        return axis * (math.atan2(sine, cosine) / sine)
-    if cosine > 0.0:
-        return axis  # its sine is the angle, to rounding
-    column = int(np.argmax(np.diag(R)))  # half a turn: R + 1 is 2 a a^T
-    along = R[:, column] + np.eye(3)[:, column]
-    return np.asarray(math.pi * along / np.linalg.norm(along))
-
-
-def _inverse(mobility: Array) -> Array:
-    """Inverse of a mobility (6, 6) with its small eigenvalues raised to `FLOOR` of the largest. Rotations and
-    translations are first scaled by their mean mobility, because rad and m do not compare.
-    """
-    means = np.trace(mobility.reshape(2, 3, 2, 3), axis1=1, axis2=3).diagonal() / 3.0
-    each = np.repeat(1.0 / np.sqrt(np.where(means > 0.0, means, 1.0)), 3)
-    values, U = np.linalg.eigh(each[:, None] * mobility * each)
-    U = each[:, None] * U
-    return np.asarray((U / np.maximum(values, FLOOR * values[-1])) @ U.T)

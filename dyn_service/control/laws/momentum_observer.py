@@ -30,28 +30,31 @@ class MomentumObserver:
         self.gain = float(per_joint("observer_gain", gain, 1, positive=True)[0])
         self.residual = np.zeros(model.configuration.nv)
         self._balance = np.zeros(model.configuration.nv)  # p less the integral
-        self._idle: Array | None = None  # rate of p without efforts
+        self._rate_without_effort: Array | None = None  # rate of p without efforts
 
     def reset(self, state: RobotState) -> None:
         """Begins at this state with zero external torques."""
         self.residual = np.zeros_like(self.residual)
-        self._idle = None
+        self._rate_without_effort = None
 
     def update(self, state: RobotState, dt: float) -> Array:
         """Returns the residual (nv,) N m | N, dt s after the previous state, since which the state's `effort` acted.
         Queries: `momentum`, `momentum_rate`.
         """
-        here = state.measured
-        momentum = self.model.momentum(here.q, here.v)
-        efforts = np.array([here.effort, np.zeros_like(here.effort)])
-        driven, idle = self.model.momentum_rate(here.q, momentum, efforts)
-        if self._idle is None:
+        measured_state = state.measured
+        momentum = self.model.momentum(measured_state.q, measured_state.v)
+        efforts = np.array([measured_state.effort, np.zeros_like(measured_state.effort)])
+        # In one call: their difference is the part of the effort, which is a mean over the step; the rest are samples.
+        rate_with_effort, rate_without_effort = self.model.momentum_rate(measured_state.q, momentum, efforts)
+        if self._rate_without_effort is None:
             self._balance = momentum
         else:
-            changed = dt * (driven - idle) + 0.5 * dt * (self._idle + idle + self.residual)
-            self._balance = self._balance + changed
-            apart = self.gain * (momentum - self._balance)
-            self.residual = apart / (1.0 + 0.5 * self.gain * dt)
+            mean = 0.5 * dt * (self._rate_without_effort + rate_without_effort + self.residual)
+            momentum_change = dt * (rate_with_effort - rate_without_effort) + mean
+            self._balance = self._balance + momentum_change
+            correction = self.gain * (momentum - self._balance)
+            # Solved for the residual at the end of the step, hence stable for any gain and period.
+            self.residual = correction / (1.0 + 0.5 * self.gain * dt)
             self._balance = self._balance + 0.5 * dt * self.residual
-        self._idle = idle
+        self._rate_without_effort = rate_without_effort
         return self.residual

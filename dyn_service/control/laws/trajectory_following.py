@@ -1,6 +1,6 @@
 """Laws that follow a reference with positions or velocities, and that follow trajectory goals with any of them.
 
-`ReferenceCommand` is for a robot whose drives close the loop (`control/plant/safety.py`):
+`ReferenceCommand` is for a robot whose drives close the loop (`control/plant/drives.py`):
 
 | interface | command | tracking error e |
 |---|---|---|
@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -80,8 +80,8 @@ class ReferenceCommand(Law):
         effort = self._efforts(state, reference)
         if self.interface == "position":
             return Command(reference.q, reference.v, effort)
-        away = self.model.configuration.error(state.q, reference.q)
-        return Command(reference.v + self.position_gain * away, effort=effort)
+        error = self.model.configuration.error(state.q, reference.q)
+        return Command(reference.v + self.position_gain * error, effort=effort)
 
     def _efforts(self, state: RobotState, reference: Reference) -> Array | None:
         if self.feed_forward == "none":
@@ -127,25 +127,26 @@ class TrajectoryFollowing(Law):
     def __init__(
         self,
         law: Law,
-        on: Configuration,
+        configuration: Configuration,
         limits: MotionLimits,
         tolerances: Tolerances,
         first: tuple[JointTrajectory, ...] = (),
         partial: bool = False,
     ) -> None:
-        self.law, self.on, self.limits, self.tolerances, self.first = law, on, limits, tolerances, first
-        self.partial = partial
-        self._kept = tolerances
+        self.law, self.configuration, self.limits = law, configuration, limits
+        self.tolerances, self.first, self.partial = tolerances, first, partial
+        self._goal_tolerances = tolerances
+        # Now, because importing SciPy takes longer than a control period.
         splines()
         self.interface = law.interface
         self.goals: list[Goal] = []
-        self._offered = self._begun = 0
-        self.progress, self.error = 0.0, np.zeros(on.nv)
+        self._offered_count = self._begun_count = 0
+        self.progress, self.error = 0.0, np.zeros(configuration.nv)
         self._waiting: deque[Goal] = deque()
         self._goal: Goal | None = None
-        self._newer: Goal | None = None
+        self._offered_goal: Goal | None = None
         self._motion: tuple[ReferenceTrajectory, float] | None = None
-        self._settled = False
+        self._has_updated = False
         self._notes: list[str] = []
         self._ended: Counter[str] = Counter()
         self._last_abort = ""
@@ -165,35 +166,37 @@ class TrajectoryFollowing(Law):
         """
         try:
             self._checked(trajectory)
-            if self._motion is None or not self._settled:
-                self.tolerances.of_goal(tolerances, self.on)
+            if self._motion is None or not self._has_updated:
+                self.tolerances.of_goal(tolerances, self.configuration)
             else:
                 motion, begun_s = self._motion
+                # Planned twice, here and at its beginning: a client learns at once that its goal is impossible.
                 self._planned(trajectory, tolerances, motion.sample(self._now_s - begun_s))
         except GoalError as error:
             code = GoalStatus.INVALID_JOINTS if isinstance(error, GoalJointsError) else GoalStatus.INVALID_GOAL
             self._events.append(goal_status(self._now_s, 0, "refused", str(error), code))
             self._ended["refused"] += 1
             raise
-        if self._newer is not None:
-            self._end(self._newer, "preempted", "another goal arrived")
-        self._newer = self._taken(trajectory, tolerances)
-        return self._newer
+        if self._offered_goal is not None:
+            self._end(self._offered_goal, "preempted", "another goal arrived")
+        self._offered_goal = self._queued(trajectory, tolerances)
+        return self._offered_goal
 
     def cancel(self) -> list[int]:
         """Cancels the present and all waiting goals, brings the reference to rest, and returns the goals' numbers."""
-        ended = [goal for goal in self.goals if not goal.over]
+        canceled_goals = [goal for goal in self.goals if not goal.over]
         self._canceled = self._goal is not None
-        for goal in ended:
+        for goal in canceled_goals:
             self._end(goal, "canceled", "requested")
-        self._newer = None
+        self._offered_goal = None
         self._waiting.clear()
-        return [goal.number for goal in ended]
+        return [goal.number for goal in canceled_goals]
 
     def exchanged(self, law: Law) -> Law:
         """Takes over the other law's limits and tolerances and goes on; they count for goals that begin from now on."""
         if not isinstance(law, TrajectoryFollowing):
             return law
+        # The present goal keeps its own tolerances, so that a parameter set while it runs cannot abort it.
         self.law, self.limits, self.tolerances = law.law, law.limits, law.tolerances
         return self
 
@@ -201,43 +204,44 @@ class TrajectoryFollowing(Law):
         """Holds the robot's position and queues the first goals again."""
         self._now_s = state.t
         for goal in self.goals:
-            offered = not any(goal.trajectory is one for one in self.first)  # the first goals are queued again
-            if goal.state == "following" or (goal.state == "waiting" and offered):
+            is_first = any(goal.trajectory is trajectory for trajectory in self.first)
+            if goal.state == "following" or (goal.state == "waiting" and not is_first):
                 self._end(goal, "aborted", "the robot was not under command")
         self.goals.clear()
-        self._offered = self._begun = 0
-        self._settled = self._canceled = False
-        self._goal, self._motion = None, (hold_maker(self.on)(state.q, state.v), state.t)
-        self._newer = None
-        self._waiting = deque(self._taken(trajectory) for trajectory in self.first)
+        self._offered_count = self._begun_count = 0
+        self._has_updated = self._canceled = False
+        self._goal, self._motion = None, (hold_maker(self.configuration)(state.q, state.v), state.t)
+        self._offered_goal = None
+        self._waiting = deque(self._queued(trajectory) for trajectory in self.first)
         self.law.reset(state)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array | Command:
         """The inner law's command along the goals' motion."""
-        here = state.measured
-        motion, begun_s = self._motion or (hold_maker(self.on)(here.q, here.v), here.t)
-        elapsed = here.t - begun_s
+        measured_state, hold = state.measured, hold_maker(self.configuration)
+        motion, begun_s = self._motion or (hold(measured_state.q, measured_state.v), measured_state.t)
+        elapsed = measured_state.t - begun_s
         now = motion.sample(elapsed)
-        self._now_s = here.t
+        self._now_s = measured_state.t
         if self._canceled:
-            self._motion, self._canceled = (hold_maker(self.on)(now.q, now.v), here.t), False
-        self.progress, self.error = 0.0, self.on.error(here.q, now.q)
+            # From the reference and its velocity, not the robot's, so that the command does not jump.
+            self._motion, self._canceled = (hold(now.q, now.v), measured_state.t), False
+        self.progress, self.error = 0.0, self.configuration.error(measured_state.q, now.q)
         if isinstance(motion, Piecewise) and self._goal is not None:
             self.progress = min(1.0, elapsed / motion.duration_s)
-            self._watch(self._goal, elapsed - motion.duration_s, now.v - here.v, here)
-        if self._newer is not None and self._settled:
-            newer, self._newer = self._newer, None
-            self._begin(newer, now, here)
-        if self._goal is None and self._waiting and self._settled:
-            self._begin(self._waiting.popleft(), now, here)
-        self._settled = True  # while a robot is being armed each update is a first one: do not plan yet
+            self._watch(self._goal, elapsed - motion.duration_s, now.v - measured_state.v, measured_state)
+        if self._offered_goal is not None and self._has_updated:
+            goal, self._offered_goal = self._offered_goal, None
+            self._begin(goal, now, measured_state)
+        if self._goal is None and self._waiting and self._has_updated:
+            self._begin(self._waiting.popleft(), now, measured_state)
+        self._has_updated = True  # while a robot is being armed each update is a first one: do not plan yet
         return self.law.update(state, reference, dt)
 
     def events(self) -> Sequence[GoalStatus]:
         """Returns the status messages since the last call."""
-        found = list(self._events)
+        statuses = list(self._events)
         self._events.clear()
-        return found
+        return statuses
 
     def motion(self) -> tuple[ReferenceTrajectory, float] | None:
         """The present goal's motion, or the position held."""
@@ -245,7 +249,7 @@ class TrajectoryFollowing(Law):
 
     def signals(self) -> Mapping[str, Array | float]:
         """goal: number of goals begun. progress, error. Also the inner law's signals."""
-        return {**self.law.signals(), "goal": float(self._begun), "progress": self.progress, "error": self.error}
+        return {**self.law.signals(), "goal": float(self._begun_count), "progress": self.progress, "error": self.error}
 
     def counters(self) -> Mapping[str, int | str]:
         """`goals_STATE`: number of goals that ended so since the start, `goals_unfinished`: that have not ended."""
@@ -255,8 +259,8 @@ class TrajectoryFollowing(Law):
 
     def notes(self) -> list[str]:
         """Returns one log line for each goal that ended since the last call."""
-        said, self._notes = self._notes, []
-        return said
+        log_lines, self._notes = self._notes, []
+        return log_lines
 
     def _end(self, goal: Goal, state: State, reason: str = "", code: int = GoalStatus.SUCCESSFUL) -> None:
         self._becomes(goal, state, reason, code)
@@ -273,29 +277,30 @@ class TrajectoryFollowing(Law):
 
     def _checked(self, trajectory: JointTrajectory) -> None:
         """Raises for a goal that could not be planned later, in the middle of a motion."""
-        if read(trajectory, self.on, partial=self.partial).time is None:
+        if read(trajectory, self.configuration, partial=self.partial).time is None:
             library()
 
-    def _taken(self, trajectory: JointTrajectory, tolerances: GoalTolerances = NO_TOLERANCES) -> Goal:
-        self._offered += 1
-        goal = Goal(trajectory, self._offered, tolerances)
-        over = [one for one in self.goals if one.over]
-        if len(over) > KEPT:
-            self.goals.remove(over[0])
+    def _queued(self, trajectory: JointTrajectory, tolerances: GoalTolerances = NO_TOLERANCES) -> Goal:
+        self._offered_count += 1
+        goal = Goal(trajectory, self._offered_count, tolerances)
+        finished_goals = [known_goal for known_goal in self.goals if known_goal.over]
+        if len(finished_goals) > KEPT:
+            self.goals.remove(finished_goals[0])
         self.goals.append(goal)
         self._becomes(goal, "waiting")
         return goal
 
     def _planned(
-        self, trajectory: JointTrajectory, tolerances: GoalTolerances, now: Reference
+        self, trajectory: JointTrajectory, overrides: GoalTolerances, now: Reference
     ) -> tuple[ReferenceTrajectory, Tolerances]:
-        kept = self.tolerances.of_goal(tolerances, self.on)
-        return plan(trajectory, now, self.on, self.limits, near=kept.path, partial=self.partial), kept
+        tolerances = self.tolerances.of_goal(overrides, self.configuration)
+        options: dict[str, Any] = {"start_tolerance": tolerances.path, "partial": self.partial}
+        return plan(trajectory, now, self.configuration, self.limits, **options), tolerances
 
-    def _begin(self, goal: Goal, now: Reference, here: RobotState) -> None:
+    def _begin(self, goal: Goal, now: Reference, measured_state: RobotState) -> None:
         """Begins the goal and preempts the others; a goal beyond the limits is aborted and preempts nothing."""
         try:
-            motion, kept = self._planned(goal.trajectory, goal.tolerances, now)
+            motion, tolerances = self._planned(goal.trajectory, goal.tolerances, now)
         except GoalError as error:
             self._end(goal, "aborted", str(error), GoalStatus.INVALID_GOAL)
             return
@@ -303,17 +308,18 @@ class TrajectoryFollowing(Law):
             for other in (*([] if self._goal is None else [self._goal]), *self._waiting):
                 self._end(other, "preempted", "another goal arrived")
             self._waiting.clear()
-        self._motion = motion, here.t
-        self._goal, self._kept = goal, kept
+        self._motion = motion, measured_state.t
+        self._goal, self._goal_tolerances = goal, tolerances
         self._becomes(goal, "following")
-        self._begun += 1
+        self._begun_count += 1
 
-    def _watch(self, goal: Goal, over_s: float, rate: Array, here: RobotState) -> None:
+    def _watch(self, goal: Goal, over_s: float, rate: Array, measured_state: RobotState) -> None:
         """Ends the goal if it is reached, or if a tolerance is exceeded."""
-        broken = self._kept.broken(self.error, rate, over_s, self.on.names)
+        broken = self._goal_tolerances.broken(self.error, rate, over_s, self.configuration.names)
         if over_s >= 0.0 and not broken:
             self._end(goal, "succeeded")
-        elif broken and (over_s < 0.0 or over_s > self._kept.goal_time_s):
+        elif broken and (over_s < 0.0 or over_s > self._goal_tolerances.goal_time_s):
             code = GoalStatus.PATH_TOLERANCE_VIOLATED if over_s < 0.0 else GoalStatus.GOAL_TOLERANCE_VIOLATED
             self._end(goal, "aborted", broken, code)
-            self._motion = hold_maker(self.on)(here.q, here.v), here.t
+            # At the robot and not at the reference, which it could not follow.
+            self._motion = hold_maker(self.configuration)(measured_state.q, measured_state.v), measured_state.t

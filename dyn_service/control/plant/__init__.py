@@ -1,7 +1,8 @@
 """A plant: a simulated or real robot behind its safety supervisor.
 
 plant      one drive cycle after the other: command, safety, robot, state; the interface of a driver
-safety     watchdog, limits and safe stops; set points of commanded positions and velocities, and their servos
+safety     watchdog, limits and safe stops
+drives     set points of commanded positions and velocities, and their servos
 simulated  a simulated robot: engine, brakes, motors, sensors
 
 "Stale" has three meanings: a command that answers a state too old is refused by `safety.py`; a cycle without a new

@@ -57,8 +57,8 @@ class PlantCounters:
 class Plant:
     """A robot and its state.
 
-    dt_s: the drive's cycle. stale_cycles: number of consecutive cycles without a new reading that are tolerated; one
-    more stops the robot.
+    time_s: time since the plant started, cycles times `dt_s`. dt_s: the drive's cycle. stale_cycles: number of
+    consecutive cycles without a new reading that are tolerated; one more stops the robot.
     """
 
     robot: Hardware
@@ -69,6 +69,7 @@ class Plant:
     counters: PlantCounters = field(default_factory=PlantCounters)
 
     def __post_init__(self) -> None:
+        self.time_s = 0.0
         self.names = self.safety.names
         self.configuration = self.robot.configuration
         try:
@@ -99,11 +100,6 @@ class Plant:
         """The true motion if known, else the measured one."""
         return self.reading.motion
 
-    @property
-    def time_s(self) -> float:
-        """Time since the plant started: cycles times `dt_s`."""
-        return self.counters.steps * self.dt_s
-
     def offer(self, command: JointCommand) -> bool:
         """Passes the command to the supervisor, and returns whether it was accepted."""
         return self.safety.offer(command, self.time_s, self.v, self.q)
@@ -115,9 +111,11 @@ class Plant:
         Raises:
             DynError: Raised by the robot, for example when its simulation diverges.
         """
-        each = 1 if self.robot.simulated else steps
-        for _ in range(0, steps, max(1, each)):
-            self._cycle(each)
+        if self.robot.simulated:
+            for _ in range(steps):
+                self._cycle(1)
+        elif steps:
+            self._cycle(steps)
 
     def look(self) -> None:
         """Reads the robot between two cycles, after its state was set."""
@@ -130,20 +128,20 @@ class Plant:
 
     def state(self) -> PlantState:
         """Returns the present state."""
-        safety = self.safety
+        safety, reading = self.safety, self.reading
         return PlantState(
             session=safety.session,
             seq=self.counters.steps,
             stamp=self.time_s,
             name=self.names,
-            position=self.q.tolist(),
-            velocity=self.v.tolist(),
+            position=reading.q.tolist(),
+            velocity=reading.v.tolist(),
             effort=self.effort.tolist(),
             mode=safety.mode,
             cause=safety.cause,
             since=safety.since_s,
             epoch=safety.epoch,
-            armable=safety.armable(self.v),
+            armable=safety.armable(reading.v),
             command_seq=safety.command_seq,
             command_delay=safety.command_delay_s,
             fingerprint=safety.fingerprint,
@@ -153,27 +151,29 @@ class Plant:
 
     def _cycle(self, steps: int) -> None:
         """Does one cycle of the drive, the last of `steps`."""
-        counters, safety = self.counters, self.safety
-        counters.steps += steps - 1
-        effort, brakes = safety.cycle(self.time_s, self.v, self.q)
-        counters.steps += 1
+        counters, safety, robot, reading = self.counters, self.safety, self.robot, self.reading
+        counters.steps += steps
+        # The cycle that begins now starts one period before the time at which it ends.
+        effort, brakes = safety.cycle((counters.steps - 1) * self.dt_s, reading.v, reading.q)
+        self.time_s = counters.steps * self.dt_s
         counters.stopped_steps += steps * (safety.mode == STOPPED)
-        if safety.set_point is not None and safety.servo is None and isinstance(self.robot, TakesSetPoints):
-            self.robot.write_set_point(safety.set_point, brakes=brakes)
+        if safety.set_point is not None and safety.servo is None and isinstance(robot, TakesSetPoints):
+            robot.write_set_point(safety.set_point, brakes=brakes)
         else:
-            self.robot.write(effort, brakes=brakes)
-        self.reading = reading = self.robot.read()
+            robot.write(effort, brakes=brakes)
+        self.reading = reading = robot.read()
         if reading.fault:
             safety.shut(reading.fault, reading.reason or "the driver reports a fault")
         self._stale = 0 if reading.fresh else self._stale + 1
         counters.stale_readings += not reading.fresh
         if self._stale > self.stale_cycles:
             safety.shut("driver", f"the driver had no new reading for {self._stale} cycles")
-        q = reading.motion.q
-        outside = (q < self.limits.lower) | (q > self.limits.upper)
-        if outside.any():
+        # By the true position if it is known: an encoder's offset is no excursion.
+        q = reading.q if reading.truth is None else reading.truth.q
+        is_out_of_range = (q < self.limits.lower) | (q > self.limits.upper)
+        if any(is_out_of_range.tolist()):
             counters.out_of_range_steps += 1
-            self.out_of_range += outside
+            self.out_of_range += is_out_of_range
 
 
 Fault = Literal["", "velocity", "driver"]
@@ -219,9 +219,7 @@ class Hardware(Protocol):
 
     @property
     def simulated(self) -> bool:
-        """Whether time advances by writes alone. After an overrun of k periods a simulated robot gets k writes, a real
-        one gets one.
-        """
+        """Whether time advances by writes alone: k writes after an overrun of k periods, to a real robot only one."""
 
     def open(self) -> Reading:
         """Connects with shut brakes and no efforts, and returns the first reading.
@@ -266,85 +264,86 @@ class DriverError(FailedPreconditionError):
 
 @dataclass
 class Driver:
-    """A `Hardware` that checks another one. of: the driver. not_finite: readings with numbers that are not finite; the
-    last valid reading is used then, and the robot stops safely.
+    """A `Hardware` that checks another one. hardware: the driver. not_finite: readings with numbers that are not
+    finite; the last valid reading is used then, and the robot stops safely.
 
     All methods but `close`, which logs errors, raise `DriverError` if the driver fails or returns a reading of another
     size, and pass on its own errors of this package.
     """
 
-    of: Hardware
+    hardware: Hardware
     not_finite: int = 0
     _last: Reading | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.configuration: Configuration = self.of.configuration
-        self.simulated = bool(self.of.simulated)
+        self.configuration: Configuration = self.hardware.configuration
+        self.simulated = bool(self.hardware.simulated)
         self.interfaces: tuple[Interface, ...] = EFFORT_ONLY
-        if isinstance(self.of, TakesSetPoints):
-            self.interfaces = tuple(kind for kind in INTERFACES if kind in self.of.interfaces)
+        if isinstance(self.hardware, TakesSetPoints):
+            self.interfaces = tuple(kind for kind in INTERFACES if kind in self.hardware.interfaces)
 
     def open(self) -> Reading:
-        reading = self._sized("open", self._guarded("open", self.of.open))
+        reading = self._sized("open", self._guarded("open", self.hardware.open))
+        # There is no earlier reading yet that could be used instead.
         if not _finite(reading):
             raise DriverError("the driver's first reading has numbers that are not finite")
         self._last = reading
         return reading
 
     def write(self, effort: Array, *, brakes: bool) -> None:
-        self._guarded("write", lambda: self.of.write(effort, brakes=brakes))
+        self._guarded("write", lambda: self.hardware.write(effort, brakes=brakes))
 
     def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
-        of = self.of
-        if not isinstance(of, TakesSetPoints):
+        hardware = self.hardware
+        if not isinstance(hardware, TakesSetPoints):
             raise DriverError(f"the driver accepts efforts only, found a set point of {to.interface}")
-        self._guarded("write_set_point", lambda: of.write_set_point(to, brakes=brakes))
+        self._guarded("write_set_point", lambda: hardware.write_set_point(to, brakes=brakes))
 
     def read(self) -> Reading:
-        reading = self._sized("read", self._guarded("read", self.of.read))
+        reading = self._sized("read", self._guarded("read", self.hardware.read))
         if not _finite(reading):
             self.not_finite += 1
             if self.not_finite == 1:
                 _LOG.warning("the driver read numbers that are not finite: the robot stops")
             assert self._last is not None  # `open` comes first
-            return replace(
-                self._last, fresh=False, fault=reading.fault or "driver", reason="it read numbers that are not finite"
-            )
+            reason = "it read numbers that are not finite"
+            return replace(self._last, fresh=False, fault=reading.fault or "driver", reason=reason)
         self._last = reading
         return reading
 
     def close(self) -> None:
         try:
-            self.of.close()
+            self.hardware.close()
         except Exception:  # noqa: BLE001  the loop is ending, and its own error counts
             _LOG.exception("the driver failed in its close")
 
-    def _guarded(self, what: str, call: Callable[[], T]) -> T:
-        return guarded(DriverError, f"the driver failed in its {what}", call)
+    def _guarded(self, method: str, call: Callable[[], T]) -> T:
+        return guarded(DriverError, f"the driver failed in its {method}", call)
 
-    def _sized(self, what: str, found: object) -> Reading:
+    def _sized(self, method: str, reading: object) -> Reading:
         """Returns the reading as arrays of the joints' sizes."""
-        if not isinstance(found, Reading):
-            raise DriverError(f"the driver's {what} gave {type(found).__name__}: expected a Reading")
-        fault = found.fault or ""
+        if not isinstance(reading, Reading):
+            raise DriverError(f"the driver's {method} gave {type(reading).__name__}: expected a Reading")
+        fault = reading.fault or ""
         if fault not in _FAULTS:
-            raise DriverError(f"the driver's {what} gave the fault {fault!r}: expected 'velocity' or 'driver'")
-        at = self.configuration
-        q, v = (_numbers(what, name, getattr(found, name), n) for name, n in (("q", at.nq), ("v", at.nv)))
-        effort = None if found.effort is None else _numbers(what, "effort", found.effort, at.nv)
-        return replace(found, q=q, v=v, effort=effort, fault=fault)
+            raise DriverError(f"the driver's {method} gave the fault {fault!r}: expected 'velocity' or 'driver'")
+        configuration = self.configuration
+        q = _numbers(method, "q", reading.q, configuration.nq)
+        v = _numbers(method, "v", reading.v, configuration.nv)
+        effort = None if reading.effort is None else _numbers(method, "effort", reading.effort, configuration.nv)
+        return replace(reading, q=q, v=v, effort=effort, fault=fault)
 
 
-def _numbers(what: str, name: str, given: object, n: int) -> Array:
+def _numbers(method: str, name: str, numbers: object, n: int) -> Array:
     """Returns a copy, because a driver may reuse its arrays."""
     try:
-        values: Array = np.array(given, dtype=np.float64)
+        values: Array = np.array(numbers, dtype=np.float64)
     except (TypeError, ValueError):
-        raise DriverError(f"the driver's {what} gave no numbers as {name}: expected {n}") from None
+        raise DriverError(f"the driver's {method} gave no numbers as {name}: expected {n}") from None
     if values.shape != (n,):
-        raise DriverError(f"the driver's {what} gave {name} of shape {values.shape}: expected {n} numbers")
+        raise DriverError(f"the driver's {method} gave {name} of shape {values.shape}: expected {n} numbers")
     return values
 
 
 def _finite(reading: Reading) -> bool:
-    return all(all_finite(one) for one in (reading.q, reading.v, reading.effort) if one is not None)
+    return all(all_finite(array) for array in (reading.q, reading.v, reading.effort) if array is not None)

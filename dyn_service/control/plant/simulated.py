@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.control.plant.plant import Fault, Motion, Reading
-from dyn_service.control.plant.safety import too_fast_words
+from dyn_service.control.plant.safety import is_too_fast, too_fast_words
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.configuration import Configuration
 from dyn_service.sensors import Reading as SensorReading
@@ -65,51 +65,46 @@ class Actuators:
         _check_time("dt_s", self.dt_s)
         steps = self.delay_steps
         if isinstance(steps, bool) or not (isinstance(steps, int | np.integer) and 0 <= steps <= MAX_DELAY_STEPS):
-            raise InvalidArgumentError(
-                f"actuators.delay_steps is {steps}: expected a whole number, 0 to {MAX_DELAY_STEPS}",
-                path="actuators.delay_steps",
-            )
+            raise _wrong("actuators.delay_steps", steps, f"a whole number, 0 to {MAX_DELAY_STEPS}")
         self.effort_limit, self.lag_s = np.array(self.effort_limit, float), np.array(self.lag_s, float)
         n = self.effort_limit.shape
         if len(n) != 1 or not (self.effort_limit >= 0.0).all():
-            raise InvalidArgumentError(
-                f"actuators.effort_limit is {self.effort_limit.tolist()}: expected numbers that are not negative",
-                path="actuators.effort_limit",
-            )
+            raise _wrong("actuators.effort_limit", self.effort_limit.tolist(), "numbers that are not negative")
         if self.lag_s.shape != n or not (np.isfinite(self.lag_s) & (self.lag_s >= 0.0)).all():
-            raise InvalidArgumentError(
-                f"actuators.lag_s is {self.lag_s.tolist()}: expected times of at least 0 s, one number or one per "
-                "effort",
-                path="actuators.lag_s",
-            )
+            raise _wrong("actuators.lag_s", self.lag_s.tolist(), "times of at least 0 s, one number or one per effort")
         with np.errstate(divide="ignore"):
             ratio = np.where(self.lag_s > 0.0, self.dt_s / self.lag_s, np.inf)
-        self._left = np.exp(-ratio)  # share of the difference at the end of a step
-        self._mean = np.where(self.lag_s > 0.0, (1.0 - self._left) / ratio, 0.0)  # its mean over the step
+        self._end_share = np.exp(-ratio)  # share of the difference at the end of a step
+        self._mean_share = np.where(self.lag_s > 0.0, (1.0 - self._end_share) / ratio, 0.0)  # its mean over the step
         self.saturated = np.zeros(n, dtype=np.int64)
         self.reset()
 
     def reset(self) -> None:
         """Clears all commands and efforts."""
-        none = np.zeros(self.effort_limit.shape)
-        self._on_way: deque[Array] = deque([none] * int(self.delay_steps))
-        self._lagged = none
+        zeros = np.zeros(self.effort_limit.shape)
+        self._pending_commands: deque[Array] = deque([zeros] * int(self.delay_steps))
+        self._lagged = zeros
 
     def act(self, command: Array) -> Array:
         """Returns the efforts (nv,) that act in the coming step, with `command` (nv,) given at its beginning."""
-        self._on_way.append(command)
-        arrived = self._on_way.popleft()
-        behind = self._lagged - arrived
-        self._lagged = arrived + self._left * behind
-        wanted = arrived + self._mean * behind
-        acting: Array = np.clip(wanted, -self.effort_limit, self.effort_limit)
-        self.saturated += acting != wanted
-        return acting
+        self._pending_commands.append(command)
+        arrived = self._pending_commands.popleft()
+        lag = self._lagged - arrived
+        self._lagged = arrived + self._end_share * lag
+        # The mean over the step: the value at its end would lose impulse in proportion to dt / T.
+        unlimited = arrived + self._mean_share * lag
+        acting_effort: Array = np.clip(unlimited, -self.effort_limit, self.effort_limit)
+        self.saturated += acting_effort != unlimited
+        return acting_effort
 
 
 def _check_time(name: str, time_s: float) -> None:
     if not 0.0 < time_s < math.inf:
-        raise InvalidArgumentError(f"{name} is {time_s:g}: expected a positive number of seconds", path=name)
+        raise _wrong(name, f"{time_s:g}", "a positive number of seconds")
+
+
+def _wrong(path: str, value: object, expected: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{path} is {value}: expected {expected}", path=path)
 
 
 Velocities = Literal["encoders", "measured"]
@@ -120,27 +115,28 @@ class RobotSensors:
     readings: the latest of each sensor, by name.
     """
 
-    def __init__(self, sensors: Sensors, at: Configuration, velocities: Velocities = "encoders") -> None:
+    def __init__(self, sensors: Sensors, configuration: Configuration, velocities: Velocities = "encoders") -> None:
         self.sensors, self.readings = sensors, dict[str, SensorReading]()
-        places = dict(zip(at.names, zip(at.q_slices, at.v_slices, strict=True), strict=True))
+        slices = zip(configuration.q_slices, configuration.v_slices, strict=True)
+        places = dict(zip(configuration.names, slices, strict=True))
         self._places = {name: places[name] for name in sensors.settings.encoders}
         self._differences = velocities == "encoders"
-        self._begun: tuple[Array, Array] | None = None
+        self._first_state: tuple[Array, Array] | None = None
 
     def sample(self, t: float, q: Array, v: Array, a: Array, pushes: Sequence[Wrench] = ()) -> None:
         """Samples the sensors that are due, at the state q (nq,), v, a (nv,) at t, s, under these wrenches."""
-        if self._begun is None:
-            self._begun = q, v
+        if self._first_state is None:
+            self._first_state = q, v
         self.readings = self.sensors.read(t, q, v, a, wrenches=tuple(pushes) or None)
 
     def measured(self, q: Array, v: Array) -> tuple[Array, Array]:
         """Returns the measured q and v; before its first reading an encoder shows its first position."""
-        if self._begun is None or not self._places:
+        if self._first_state is None or not self._places:
             return q, v
         q, v = q.copy(), v.copy()
         for name, (in_q, in_v) in self._places.items():
             reading = self.readings.get(name)
-            position, velocity = (self._begun[0][in_q], 0.0) if reading is None else reading.value
+            position, velocity = (self._first_state[0][in_q], 0.0) if reading is None else reading.value
             q[in_q] = position
             if self._differences:
                 v[in_v] = velocity
@@ -186,7 +182,8 @@ class SimulatedRobot:
             self.engine.record_contacts()
 
     def open(self) -> Reading:
-        self._sample(np.zeros_like(self.v), braked=True)
+        if self.measuring is not None:
+            self._sample(self.measuring, np.zeros_like(self.v), braked=True)
         return self.read()
 
     def close(self) -> None:
@@ -198,30 +195,36 @@ class SimulatedRobot:
         Raises:
             FailedPreconditionError: The state is no longer finite; names the step, its time and the joint.
         """
-        self._end_pushes()
-        acting = effort if self.actuators is None else self.actuators.act(effort)
-        before = self.q, self.v
+        if self._pushes:
+            self._end_pushes()
+        acting_effort = effort if self.actuators is None else self.actuators.act(effort)
+        previous_state = self.q, self.v
         self.steps += 1
-        self._acting, self._fault, self._reason = acting, "", ""
+        self._acting, self._fault, self._reason = acting_effort, "", ""
         braked = brakes
         if brakes:
-            self._brake(acting)
+            self._brake(acting_effort)
         else:
             self._deceleration = None
-            self.q, self.v = self.engine.step(*before, acting, self.dt_s)
-            if np.isfinite(self.v).all() and not (np.abs(self.v) < self.velocity_limit).all():
+            self.q, self.v = self.engine.step(*previous_state, acting_effort, self.dt_s)
+            if is_too_fast(self.v.tolist(), self.velocity_limit) and np.isfinite(self.v).all():
                 joints = self.configuration
+                # The step is done again, with brakes: a drive's own loop would have reacted within it.
                 self._reason = too_fast_words(joints.velocity_names, joints.turns, self.v, self.velocity_limit)
-                self.q, self.v = before
-                self._brake(acting)
+                self.q, self.v = previous_state
+                self._brake(acting_effort)
                 braked, self._fault = True, "velocity"
-        if not math.isfinite(self.q.sum() + self.v.sum()):  # or only the sum has overflowed
+        # One sum, because NaN and infinity pass through it; the numbers are tested only if it fails.
+        if not math.isfinite(sum(self.q.tolist() + self.v.tolist())):
             finite = self.configuration.finite(self.q, self.v)
+            # Or only the sum has overflowed.
             if not finite.all():
-                motion = (*before, self.engine.acceleration(*before, acting))
+                motion = (*previous_state, self.engine.acceleration(*previous_state, acting_effort))
                 inner = self.dt_s / self.engine.substeps
                 raise no_longer_finite(self.configuration, self.steps, self.time_s, inner, motion, finite)
-        self._sample((self.v - before[1]) / self.dt_s, braked=braked)
+        if self.measuring is not None:
+            # The mean acceleration, because a sample of it would miss an impact within the step.
+            self._sample(self.measuring, (self.v - previous_state[1]) / self.dt_s, braked=braked)
 
     def read(self) -> Reading:
         if self.measuring is None:
@@ -240,7 +243,7 @@ class SimulatedRobot:
         Raises:
             UnimplementedError: The engine does not support external wrenches.
         """
-        self.engine.push([*(each for each, _ in self._pushes), wrench])
+        self.engine.push([*(active for active, _ in self._pushes), wrench])
         self._pushes.append((wrench, self.steps + steps))
 
     @property
@@ -263,7 +266,7 @@ class SimulatedRobot:
         self.engine = engine
 
     def set_state(self, q: Array, v: Array) -> None:
-        """Sets the state q (nq,), v (nv,) and resets motors and brakes. Sensors go on."""
+        """Sets the state q (nq,), v (nv,) and resets motors and brakes, but not the sensors."""
         self.q, self.v = q, v
         self._deceleration = None
         self._acting = np.zeros_like(v)
@@ -271,19 +274,19 @@ class SimulatedRobot:
             self.actuators.reset()
 
     def _end_pushes(self) -> None:
-        if self._pushes and any(end <= self.steps for _, end in self._pushes):
+        if any(end <= self.steps for _, end in self._pushes):
             self._pushes = [(wrench, end) for wrench, end in self._pushes if end > self.steps]
             self.engine.push(self.pushes)
 
-    def _sample(self, a: Array, *, braked: bool) -> None:
-        if self.measuring is None:
-            return
-        acting = self.pushes
+    def _sample(self, measuring: RobotSensors, a: Array, *, braked: bool) -> None:
+        wrenches = self.pushes
         if self._measures_wrenches:
             engine = self.engine
-            held = braked and (self.free is None or not self.steps)
-            acting = [*acting, *(engine.contact_wrenches_at(self.q, self.v, a) if held else engine.contact_wrenches())]
-        self.measuring.sample(self.time_s, self.q, self.v, a, acting)
+            # Behind brakes the engine has made no step whose contact wrenches could be read.
+            is_held = braked and (self.free is None or not self.steps)
+            contacts = engine.contact_wrenches_at(self.q, self.v, a) if is_held else engine.contact_wrenches()
+            wrenches = [*wrenches, *contacts]
+        measuring.sample(self.time_s, self.q, self.v, a, wrenches)
 
     def _brake(self, effort: Array) -> None:
         """Does one braked step, at the deceleration determined when the brakes were shut."""
@@ -291,10 +294,11 @@ class SimulatedRobot:
             return
         if self._deceleration is None:
             self._deceleration = np.abs(self.v) / self.brake_s
-        slower = np.maximum(np.abs(self.v) - self._deceleration * self.dt_s, 0.0) * np.sign(self.v)
+        braked_speed = np.maximum(np.abs(self.v) - self._deceleration * self.dt_s, 0.0) * np.sign(self.v)
         if self.free is not None:
-            slower[self.free] = np.nan
-            self.q, self.v = self.engine.step(self.q, self.v, np.where(self.free, effort, 0.0), self.dt_s, slower)
+            # NaN tells the engine which entries no brake holds.
+            braked_speed[self.free] = np.nan
+            self.q, self.v = self.engine.step(self.q, self.v, np.where(self.free, effort, 0.0), self.dt_s, braked_speed)
             return
-        self.q = self.configuration.integrate(self.q, 0.5 * (self.v + slower), self.dt_s)
-        self.v = slower
+        self.q = self.configuration.integrate(self.q, 0.5 * (self.v + braked_speed), self.dt_s)
+        self.v = braked_speed

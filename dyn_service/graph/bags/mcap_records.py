@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 MAGIC = b"\x89MCAP0\r\n"
-_HEAD = struct.Struct("<BQ")
+_RECORD_HEAD = struct.Struct("<BQ")
 _FOOTER = struct.Struct("<QQI")
 CRC_BYTES = 4
 _INDEX = struct.Struct("<HI")
@@ -85,17 +85,17 @@ def places(stream: BinaryIO, path: Path) -> Iterator[Place]:
     stream.seek(0)
     if stream.read(len(MAGIC)) != MAGIC:
         raise InvalidArgumentError(f"bag {str(path)!r}: not an MCAP file")
-    at = len(MAGIC)
-    while at + _HEAD.size <= size:
-        stream.seek(at)
-        opcode, length = _HEAD.unpack(stream.read(_HEAD.size))
-        found = Place(opcode, at, at + _HEAD.size, length)
-        if found.end > size:
+    offset = len(MAGIC)
+    while offset + _RECORD_HEAD.size <= size:
+        stream.seek(offset)
+        opcode, length = _RECORD_HEAD.unpack(stream.read(_RECORD_HEAD.size))
+        place = Place(opcode, offset, offset + _RECORD_HEAD.size, length)
+        if place.end > size:
             return
-        yield found
+        yield place
         if opcode == Opcode.FOOTER:
             return
-        at = found.end
+        offset = place.end
 
 
 def check_summary(stream: BinaryIO, footer: Place, path: Path) -> None:
@@ -104,11 +104,11 @@ def check_summary(stream: BinaryIO, footer: Place, path: Path) -> None:
     begin, _, expected = _FOOTER.unpack(stream.read(_FOOTER.size)) if footer.length >= _FOOTER.size else (0, 0, 0)
     if not expected:
         return
-    until = footer.content + _FOOTER.size - CRC_BYTES
-    sound = begin < until
+    summary_end = footer.content + _FOOTER.size - CRC_BYTES
+    sound = begin < summary_end
     if sound:
         stream.seek(begin)
-        sound = zlib.crc32(stream.read(until - begin)) == expected
+        sound = zlib.crc32(stream.read(summary_end - begin)) == expected
     if not sound:
         raise InvalidArgumentError(f"bag {str(path)!r} is damaged: its summary has changed; run dyn bag repair")
 
@@ -131,10 +131,10 @@ def record(stream: BinaryIO, place: Place, kinds: Mapping[int, Any] = IN_DATA) -
     """Returns the record, or None if it is of another kind; those of chunks are of none of these."""
     kind, data = kinds.get(place.opcode), ReadDataStream(BytesIO(content(stream, place)))
     with _damage_is_reported(place):
-        found: McapRecord | None = None
-        if kind is not None:
-            found = kind.read(data, place.length) if kind is records.Message else kind.read(data)
-        return found
+        if kind is None:
+            return None
+        mcap_record: McapRecord = kind.read(data, place.length) if kind is records.Message else kind.read(data)
+        return mcap_record
 
 
 def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
@@ -146,45 +146,43 @@ def chunk(stream: BinaryIO, place: Place, path: Path) -> list[McapRecord]:
     if place.length > MAX_CHUNK_BYTES:
         raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} has {place.length} bytes")
     try:
-        found = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
-        data, most = _unpacked(found), MAX_RECORDS + RECORDS_PER_BYTE * len(found.data)
-        if _has_more(data, most):
+        packed = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
+        data, max_records = _decompressed(packed), MAX_RECORDS + RECORDS_PER_BYTE * len(packed.data)
+        if _has_more(data, max_records):
             cause = (
-                f"has more than {most} records in {len(found.data)} bytes: `mcap decompress` makes a bag that is read"
+                f"has more than {max_records} records in {len(packed.data)} bytes: "
+                "`mcap decompress` makes a bag that is read"
             )
         else:
-            return breakup_chunk(replace(found, compression="", data=data), validate_crc=True)
+            return breakup_chunk(replace(packed, compression="", data=data), validate_crc=True)
     except DAMAGE:
         cause = "is damaged"
     raise InvalidArgumentError(f"bag {str(path)!r}: the chunk at byte {place.start} {cause}")
 
 
-def _has_more(data: bytes, most: int) -> bool:
-    at = 0
-    for _ in range(most):
-        if at >= len(data):
+def _has_more(data: bytes, max_records: int) -> bool:
+    offset = 0
+    for _ in range(max_records):
+        if offset >= len(data):
             return False
-        at += _HEAD.size + _HEAD.unpack_from(data, at)[1]
-    return at < len(data)
+        offset += _RECORD_HEAD.size + _RECORD_HEAD.unpack_from(data, offset)[1]
+    return offset < len(data)
 
 
-def _unpacked(found: Chunk) -> bytes:
-    """Decompresses a chunk to at most its stated size.
-
-    Raises:
-        ValueError: The size exceeds the limit or differs from the stated one; or another of `DAMAGE`.
-    """
-    size = found.uncompressed_size
+def _decompressed(packed: Chunk) -> bytes:
+    """Decompresses a chunk; raises one of `DAMAGE` if its size exceeds the limit or is not the stated one."""
+    size = packed.uncompressed_size
+    # before decompression: a few bytes can expand to gigabytes
     if size > MAX_CHUNK_BYTES:
         raise ValueError
-    if found.compression == "zstd":
-        data = zstandard.ZstdDecompressor().stream_reader(found.data, read_across_frames=True).read(size + 1)
-    elif found.compression == "lz4":
-        data = lz4.frame.LZ4FrameDecompressor().decompress(found.data, max_length=size + 1)
-    elif found.compression:
+    if packed.compression == "zstd":
+        data = zstandard.ZstdDecompressor().stream_reader(packed.data, read_across_frames=True).read(size + 1)
+    elif packed.compression == "lz4":
+        data = lz4.frame.LZ4FrameDecompressor().decompress(packed.data, max_length=size + 1)
+    elif packed.compression:
         raise ValueError
     else:
-        data = found.data
+        data = packed.data
     if len(data) != size:
         raise ValueError
     return data
@@ -192,17 +190,17 @@ def _unpacked(found: Chunk) -> bytes:
 
 def entries(stream: BinaryIO, place: Place) -> dict[int, list[tuple[int, int]]]:
     """Returns a chunk's index by channel: arrival times and offsets of messages."""
-    data = _unpacked(Chunk.read(ReadDataStream(BytesIO(content(stream, place)))))
+    data = _decompressed(Chunk.read(ReadDataStream(BytesIO(content(stream, place)))))
     unpacked, size = ReadDataStream(BytesIO(data)), len(data)
-    found: dict[int, list[tuple[int, int]]] = {}
+    entries_by_channel: dict[int, list[tuple[int, int]]] = {}
     while unpacked.count < size:
-        at = unpacked.count
+        offset = unpacked.count
         opcode, length = unpacked.read1(), unpacked.read8()
         data = unpacked.read(length)
         if opcode == Opcode.MESSAGE:
             number, _, log_time = _MESSAGE.unpack_from(data)
-            found.setdefault(number, []).append((log_time, at))
-    return found
+            entries_by_channel.setdefault(number, []).append((log_time, offset))
+    return entries_by_channel
 
 
 def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
@@ -210,19 +208,17 @@ def log_times(stream: BinaryIO, place: Place) -> tuple[int, NDArray[np.int64]]:
     data = content(stream, place)
     with _damage_is_reported(place):
         number, length = _INDEX.unpack_from(data)
-        found = np.frombuffer(data, "<u8", count=length // 8, offset=_INDEX.size)[::2]
-    return number, checked_times(found, place)
+        times = np.frombuffer(data, "<u8", count=length // 8, offset=_INDEX.size)[::2]
+    return number, checked_times(times, place)
 
 
 def index(stream: BinaryIO, place: Place) -> tuple[int, list[tuple[int, int]]]:
-    """Returns a chunk's index of one channel as stored: its number, and per message arrival time (ns) and offset; -1
-    and no messages if it is damaged.
-    """
+    """Returns a chunk's stored index of one channel: number, times (ns) and offsets; -1 if it is damaged."""
     try:
-        found = MessageIndex.read(ReadDataStream(BytesIO(content(stream, place))))
+        message_index = MessageIndex.read(ReadDataStream(BytesIO(content(stream, place))))
     except DAMAGE:
         return -1, []
-    return found.channel_id, found.records
+    return message_index.channel_id, message_index.records
 
 
 def checked_times(times: NDArray[np.uint64], place: Place) -> NDArray[np.int64]:
@@ -232,19 +228,19 @@ def checked_times(times: NDArray[np.uint64], place: Place) -> NDArray[np.int64]:
     return times.astype(np.int64)
 
 
-_DATA = (
+_DATA_OPCODES = (
     Opcode.HEADER, Opcode.SCHEMA, Opcode.CHANNEL, Opcode.MESSAGE, Opcode.CHUNK, Opcode.MESSAGE_INDEX,
     Opcode.ATTACHMENT, Opcode.METADATA,
 )  # fmt: skip
 
 
 class Repaired(NamedTuple):
-    """The result of a repair. lost: bytes after the last complete record, which were removed. ended: whether the file
-    had an end that was rebuilt. indices: number of chunks with rebuilt indices.
+    """The result of a repair. lost_bytes: after the last complete record, which were removed. had_end: whether the
+    file had an end, which was rebuilt. indices: number of chunks with rebuilt indices.
     """
 
-    lost: int
-    ended: bool
+    lost_bytes: int
+    had_end: bool
     indices: int
 
 
@@ -262,22 +258,23 @@ def repair(path: Path) -> Repaired:
     except OSError as error:
         raise NotFoundError(f"bag {str(path)!r} cannot be opened: {error.strerror}") from None
     with stream:
-        found = list(places(stream, path))
-        ended = bool(found) and found[-1].opcode == Opcode.FOOTER
-        data = list(takewhile(lambda place: place.opcode in _DATA, found))
-        changed = _changed_indices(stream, data, path)
-        for start, built in changed:  # not longer than the existing data
+        all_places = list(places(stream, path))
+        has_end = bool(all_places) and all_places[-1].opcode == Opcode.FOOTER
+        data = list(takewhile(lambda place: place.opcode in _DATA_OPCODES, all_places))
+        changed_indices = _changed_indices(stream, data, path)
+        for start, index_bytes in changed_indices:  # not longer than the existing data
             stream.seek(start)
-            stream.write(built)
-        if not ended:
-            while data and data[-1].opcode == Opcode.MESSAGE_INDEX:  # possibly incomplete: rebuilt
+            stream.write(index_bytes)
+        if not has_end:
+            # the last chunk's index may be incomplete: it is rebuilt
+            while data and data[-1].opcode == Opcode.MESSAGE_INDEX:
                 data.pop()
         summary = _Summary(stream, data, path)
-        if ended and not changed and summary.is_consistent(stream, found[len(data) :], path):
+        if has_end and not changed_indices and summary.is_consistent(stream, all_places[len(data) :], path):
             raise FailedPreconditionError(f"bag {str(path)!r} is whole: there is nothing to repair")
         tail = summary.tail()
         stream.seek(summary.end)
-        lost = stream.read()
+        lost_bytes = stream.read()
         try:
             stream.truncate(summary.end)
             stream.seek(summary.end)
@@ -287,14 +284,14 @@ def repair(path: Path) -> Repaired:
         except OSError as error:
             stream.truncate(summary.end)
             raise FailedPreconditionError(f"bag {str(path)!r} cannot be repaired: {error.strerror}") from None
-    return Repaired(0 if ended else len(lost), ended, len(changed))
+    return Repaired(0 if has_end else len(lost_bytes), has_end, len(changed_indices))
 
 
 def _changed_indices(stream: BinaryIO, data: list[Place], path: Path) -> list[tuple[int, bytes]]:
     """Yields places of chunk indices that do not match their messages, with the correct bytes of the same length;
     incomplete indices of the last chunk are skipped.
     """
-    found = []
+    changed_indices = []
     for k, place in enumerate(data):
         if place.opcode != Opcode.CHUNK:
             continue
@@ -304,30 +301,35 @@ def _changed_indices(stream: BinaryIO, data: list[Place], path: Path) -> list[tu
         chunk(stream, place, path)  # verifies its checksum
         expected = entries(stream, place)
         size = following[-1].end - place.end
-        said = dict(index(stream, one) for one in following)
-        if {n: sorted(one) for n, one in said.items() if one} == {n: sorted(one) for n, one in expected.items()}:
+        existing = dict(index(stream, index_place) for index_place in following)
+        if _in_order(existing) == _in_order(expected):
             continue
         # in the stored order if it can be read, so that correct bytes do not change
-        order = sorted(expected, key=lambda number: (list(said).index(number) if number in said else len(said), number))
-        built = _index_records(expected, order)
-        if len(built) == size:
-            found.append((place.end, built))
+        ranks = {number: rank for rank, number in enumerate(existing)}
+        order = sorted(expected, key=lambda number: (ranks.get(number, len(ranks)), number))
+        index_bytes = _index_records(expected, order)
+        # only in place: an index of another length would move everything behind it
+        if len(index_bytes) == size:
+            changed_indices.append((place.end, index_bytes))
         elif data[-1] is not following[-1]:
-            raise InvalidArgumentError(
-                f"bag {str(path)!r}: the index behind the chunk at byte {place.start} is damaged"
-            )
-    return found
+            raise InvalidArgumentError(f"bag {str(path)!r}: the index of the chunk at byte {place.start} is damaged")
+    return changed_indices
 
 
-def _index_records(of: dict[int, list[tuple[int, int]]], order: Iterable[int]) -> bytes:
-    return _written(records.MessageIndex(channel_id=number, records=of[number]) for number in order)
+def _in_order(entries_by_channel: dict[int, list[tuple[int, int]]]) -> dict[int, list[tuple[int, int]]]:
+    """Returns an index with sorted entries, without channels that have none."""
+    return {number: sorted(pairs) for number, pairs in entries_by_channel.items() if pairs}
 
 
-def _written(content: Iterable[McapRecord]) -> bytes:
-    built = RecordBuilder()
-    for each in content:
-        each.write(built)
-    text: bytes = built.end()  # type: ignore[no-untyped-call]
+def _index_records(entries_by_channel: dict[int, list[tuple[int, int]]], order: Iterable[int]) -> bytes:
+    return _encoded(records.MessageIndex(channel_id=number, records=entries_by_channel[number]) for number in order)
+
+
+def _encoded(content: Iterable[McapRecord]) -> bytes:
+    builder = RecordBuilder()
+    for mcap_record in content:
+        mcap_record.write(builder)
+    text: bytes = builder.end()  # type: ignore[no-untyped-call]
     return text
 
 
@@ -347,32 +349,32 @@ class _Summary:
         for place in data:
             self._take(stream, place, path)
         if data and data[-1].opcode == Opcode.CHUNK:
-            found = entries(stream, data[-1])
+            last_entries = entries(stream, data[-1])
             offset = self.end
-            for number in found:
+            for number in last_entries:
                 self._chunks[-1].message_index_offsets[number] = offset
-                one = _index_records(found, [number])
-                self._index += one
-                offset += len(one)
+                index_bytes = _index_records(last_entries, [number])
+                self._index += index_bytes
+                offset += len(index_bytes)
             self._chunks[-1].message_index_length = len(self._index)
 
     def tail(self) -> bytes:
         """Returns the bytes after the data: the last chunk's index if missing, summary, footer."""
-        head, text = self._index + _written([records.DataEnd(0)]), _written(self._records())
+        head, text = self._index + _encoded([records.DataEnd(0)]), _encoded(self._records())
         footer = records.Footer(summary_start=self.end + len(head), summary_offset_start=0, summary_crc=0)
-        kept = _written([footer])[:-CRC_BYTES]
-        return head + text + kept + struct.pack("<I", zlib.crc32(text + kept)) + MAGIC
+        footer_bytes = _encoded([footer])[:-CRC_BYTES]
+        return head + text + footer_bytes + struct.pack("<I", zlib.crc32(text + footer_bytes)) + MAGIC
 
     def is_consistent(self, stream: BinaryIO, end: list[Place], path: Path) -> bool:
         """Returns whether the existing end is consistent; missing entries are not faults."""
         try:
             check_summary(stream, end[-1], path)
-            said = [record(stream, place, IN_SUMMARY) for place in end]
+            existing = [record(stream, place, IN_SUMMARY) for place in end]
         except InvalidArgumentError:
             return False
-        own = self._records()
+        expected = self._records()
         kinds = tuple(IN_SUMMARY.values())
-        return all(one in own for one in said if isinstance(one, kinds))
+        return all(mcap_record in expected for mcap_record in existing if isinstance(mcap_record, kinds))
 
     def _records(self) -> list[McapRecord]:
         statistics = records.Statistics(
@@ -387,7 +389,7 @@ class _Summary:
             schema_count=len(self._schemas),
         )
         parts = (self._schemas.values(), self._channels.values(), [statistics], self._chunks, self._files, self._notes)
-        return [one for part in parts for one in part]
+        return list(chain.from_iterable(parts))
 
     def _take(self, stream: BinaryIO, place: Place, path: Path) -> None:
         if place.opcode == Opcode.MESSAGE_INDEX:
@@ -397,31 +399,31 @@ class _Summary:
                 last.message_index_length = place.end - last.chunk_start_offset - last.chunk_length
             return
         if place.opcode == Opcode.CHUNK:
-            found = chunk(stream, place, path)
-            self._chunks.append(_chunk_index(stream, place, found))
+            data_records = chunk(stream, place, path)
+            self._chunks.append(_chunk_index(stream, place, data_records))
         else:
             single = record(stream, place)
-            found = [] if single is None else [single]
-        for one in found:
-            match one:
+            data_records = [] if single is None else [single]
+        for mcap_record in data_records:
+            match mcap_record:
                 case records.Schema():
-                    self._schemas[one.id] = one
+                    self._schemas[mcap_record.id] = mcap_record
                 case records.Channel():
-                    self._channels[one.id] = one
+                    self._channels[mcap_record.id] = mcap_record
                 case records.Message():
-                    self._counts[one.channel_id] = self._counts.get(one.channel_id, 0) + 1
-                    time = np.array([one.log_time], np.uint64)
+                    self._counts[mcap_record.channel_id] = self._counts.get(mcap_record.channel_id, 0) + 1
+                    time = np.array([mcap_record.log_time], np.uint64)
                     self._times.append(int(checked_times(time, place)[0]))
                 case records.Attachment():
-                    where = (place.start, place.end - place.start, one.create_time, one.log_time)
-                    about = (len(one.data), one.name, one.media_type)
-                    self._files.append(records.AttachmentIndex(*where, *about))
+                    position = (place.start, place.end - place.start, mcap_record.create_time, mcap_record.log_time)
+                    description = (len(mcap_record.data), mcap_record.name, mcap_record.media_type)
+                    self._files.append(records.AttachmentIndex(*position, *description))
                 case records.Metadata():
-                    self._notes.append(records.MetadataIndex(place.start, place.end - place.start, one.name))
+                    self._notes.append(records.MetadataIndex(place.start, place.end - place.start, mcap_record.name))
 
 
-def _chunk_index(stream: BinaryIO, place: Place, found: list[McapRecord]) -> records.ChunkIndex:
-    times = [one.log_time for one in found if isinstance(one, records.Message)]
+def _chunk_index(stream: BinaryIO, place: Place, chunk_records: list[McapRecord]) -> records.ChunkIndex:
+    times = [message.log_time for message in chunk_records if isinstance(message, records.Message)]
     head = Chunk.read(ReadDataStream(BytesIO(content(stream, place))))
     return records.ChunkIndex(
         message_start_time=min(times, default=0),

@@ -62,23 +62,16 @@ class Recorded:
         """Returns the motion for a robot with these joints."""
         positions = [f"q.{name}" for name in configuration.position_names]
         q = self.columns("plant", positions)
-        v, tau = (
-            self.columns("plant", [f"{kind}.{name}" for name in configuration.velocity_names]) for kind in ("v", "tau")
-        )
+        names = configuration.velocity_names
+        v, tau = (self.columns("plant", [f"{kind}.{name}" for name in names]) for kind in ("v", "tau"))
         reference = self.columns("reference", positions) if "reference" in self.tables else np.full_like(q, np.nan)
         return Motion(running_time(self.columns("plant", ["t"])[:, 0]), q, v, tau, reference)
 
     def columns(self, channel: str, names: Sequence[str]) -> Array:
-        """Returns columns of a channel by their names, (k, names).
-
-        Raises:
-            InvalidArgumentError: The channel has no such column.
-        """
+        """Returns columns (k, names) of a channel; raises `InvalidArgumentError` for one that it does not have."""
         existing, table = self.tables[channel]
         if missing := [name for name in names if name not in existing]:
-            raise InvalidArgumentError(
-                f"the recording of {self.node!r} has no column {missing[0]!r}: it is of another robot"
-            )
+            raise InvalidArgumentError(f"the recording of {self.node!r} has no column {missing[0]!r}: another robot's")
         return np.ascontiguousarray(table[:, [existing.index(name) for name in names]])
 
 
@@ -130,7 +123,7 @@ def recording(
         path: A launch's report, the folder or its `recording.npz`: q and v are the true motion of a simulated plant,
             and tau jumps from cycle to cycle, so it is the mean of the effort of the cycle that ends at t and of the
             next one. Only the longest time under command is returned: brakes act before and after.
-            Or a bag with joint states: t is their stamp. If it has the plant's `plant_state` beside them, rows and tau
+            Or a bag with joint states: t is their stamp. If it also has the plant's `plant_state`, rows and tau
             are as from a report; if not, all rows are returned, tau is `effort` as received, and a warning is logged;
             so too if all stamps are zero, where t is the time of arrival. Or a file of `numpy.savez` with these names.
         topic: Of the bag.
@@ -157,9 +150,7 @@ def recording(
     if "a" not in motion and "v" in motion and motion.get("t", np.zeros(0)).size > 1:
         if motion["t"].shape != motion["v"].shape[:1]:
             shapes = f"{motion['t'].shape} and {motion['v'].shape}"
-            raise InvalidArgumentError(
-                f"recording {str(path)!r}: v needs a row for each of the times t, found {shapes}"
-            )
+            raise InvalidArgumentError(f"recording {str(path)!r}: v needs a row for each time t, found {shapes}")
         with np.errstate(all="ignore"):  # states that fail are counted
             motion["a"] = np.gradient(motion["v"], motion["t"], axis=0)
     return motion
@@ -185,7 +176,8 @@ def _under_command(motion: Mapping[str, Array], commanded: Array, source: str) -
     span = {name: x[rows] for name, x in motion.items()}
     span["t"] = span["t"] - span["t"][0]
     if "tau" in motion:
-        following = np.minimum(rows + 1, rows[-1])  # in the cycle after the last row brakes may act
+        # in the cycle after the last row brakes may act
+        following = np.minimum(rows + 1, rows[-1])
         span["tau"] = (motion["tau"][rows] + motion["tau"][following]) / 2
         span["tau"][0] = motion["tau"][following[0]]  # before the first row they acted
     return span

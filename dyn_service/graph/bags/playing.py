@@ -15,6 +15,7 @@ from dyn_service.graph.bags.requests import REPLIES, REQUESTS
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.pubsub import Publisher
 from dyn_service.graph.middleware.topics import is_latched
+from dyn_service.graph.middleware.zmq_sockets import Context, close_context
 from dyn_service.messages import Message, by_type
 from dyn_service.support.parameters import NoParameters
 
@@ -51,7 +52,7 @@ class Player:
         self._bag, self._rate = bag, rate
         self._begin_ns = begin + round(1e9 * start_s)
         self._names = [name for name in topics or sorted(bag.names()) if name not in (REQUESTS, REPLIES)]
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context: Context = zmq.Context()
         self._node = Node.alone(f"/player_{time.monotonic_ns() % 10**6}", NoParameters(), folder, self._context)
         self._publishers: dict[str, Publisher[Any]] = {}
         self.played = 0
@@ -70,24 +71,25 @@ class Player:
 
     def run(self, going_on: Callable[[], bool], delay_s: float = 0.5) -> None:
         """Plays the bag once, after `delay_s` for subscribers to find the topics."""
-        began = time.monotonic() + delay_s
+        clock_start_s = time.monotonic() + delay_s
         for recorded in self._bag.messages(sorted(self._publishers), self._begin_ns):
-            due = began + 1e-9 * (recorded.log_time_ns - self._begin_ns) / self._rate
-            if not self._wait(due, going_on):
+            due_s = clock_start_s + 1e-9 * (recorded.log_time_ns - self._begin_ns) / self._rate
+            if not self._wait(due_s, going_on):
                 return
-            self.latest_s = max(self.latest_s, time.monotonic() - due)
+            self.latest_s = max(self.latest_s, time.monotonic() - due_s)
             self._send(recorded)
 
     def close(self) -> None:
         """Ends the node."""
         self._node.close()
-        self._context.term()
+        close_context(self._context)
 
-    def _wait(self, due: float, going_on: Callable[[], bool]) -> bool:
+    def _wait(self, due_s: float, going_on: Callable[[], bool]) -> bool:
         """Waits; returns whether to continue."""
-        while (left := due - time.monotonic()) > 0.0:
+        while (left := due_s - time.monotonic()) > 0.0:
             if not going_on():
                 return False
+            # a turn of the node may take some milliseconds, so it is not done shortly before a message is due
             if left > 2.0 * _STEP_S:
                 self._node.spin_once(_STEP_S)
             else:
@@ -110,5 +112,5 @@ class Player:
         except NotFoundError as error:
             say(f"topic {topic.name!r} is not played: {error}")
             return
-        made = self._node.create_publisher(kind, topic.name, latched=is_latched(topic.name))
-        self._publishers[topic.name] = made
+        publisher = self._node.create_publisher(kind, topic.name, latched=is_latched(topic.name))
+        self._publishers[topic.name] = publisher

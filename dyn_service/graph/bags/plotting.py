@@ -45,7 +45,7 @@ _PARTS = ("x", "y", "z", "w")
 MAX_PANELS = 12
 DPI = 100
 CLOCKS_DIFFER_S = 1.0
-"""Topics whose delays from stamp to arrival differ by more than this are stamped by different clocks."""
+"""Topics whose delays from stamp to arrival differ by more than this are stamps_or_none by different clocks."""
 POINTS = 3000
 """Maximum number of points of a line: somewhat more than twice a panel's pixels."""
 STYLE: Any = {
@@ -67,7 +67,9 @@ _PANEL_INCHES = 2.6
 _LEGEND_ENTRIES = 14
 
 
-def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Path, by: By = "stamp") -> list[str]:
+def plot(
+    bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Path, time_base: By = "stamp"
+) -> list[str]:
     """Draws the fields of topics over time; returns the names of the panels.
 
     Args:
@@ -77,22 +79,23 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
         fields: `position`, or one joint's, `position[elbow]`; a vector, `wrench.force`, or a part of it; empty: those
             of `USUAL_OF` or `USUAL` that a topic has, else all.
         file: The picture; the suffix `.png`, `.svg` or `.pdf` selects the format.
-        by: See `signals`. All panels share one time axis: if a topic has no stamps, or stamps of another clock, it is
-            the time since the bag's start.
+        time_base: See `signals`. All panels share one time axis: if a topic has no stamps, or stamps of another clock,
+            it is the time since the bag's start.
 
     Raises:
         NotFoundError: A topic or field does not exist, or has no numbers.
         InvalidArgumentError: There are more panels than a picture can have, or the file's suffix is unknown.
         FailedPreconditionError: The file cannot be written.
     """
-    panels, known = _all_panels(bag, topics, fields, by)
+    panels, signal_names = _all_panels(bag, topics, fields, time_base)
     delays = np.array([lines[0].delay_s for lines in panels.values()])
-    if by == "stamp" and len(panels) > 1 and not np.ptp(delays) <= CLOCKS_DIFFER_S:  # NaN too
-        by = "log"
-        panels, known = _all_panels(bag, topics, fields, by)
+    # negated, so that NaN, the delay of a topic without stamps, is another clock too
+    if time_base == "stamp" and len(panels) > 1 and not np.ptp(delays) <= CLOCKS_DIFFER_S:
+        time_base = "log"
+        panels, signal_names = _all_panels(bag, topics, fields, time_base)
     for field in fields:
-        if field not in known:
-            raise NotFoundError(f"no topic has the field {field!r}{did_you_mean(field, known)}")
+        if field not in signal_names:
+            raise NotFoundError(f"no topic has the field {field!r}{did_you_mean(field, signal_names)}")
     if not panels:
         raise NotFoundError(f"bag {str(bag.path)!r} has no numbers to draw")
     if len(panels) > MAX_PANELS:
@@ -105,7 +108,7 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
         for k, (heading, lines) in enumerate(panels.items()):
             axes = figure.add_subplot(len(panels), 1, k + 1, sharex=figure.axes[0] if k else None)
             _panel(axes, heading, lines)
-        axes.set_xlabel("time [s]" if by == "stamp" else "time since the bag's start [s]")
+        axes.set_xlabel("time [s]" if time_base == "stamp" else "time since the bag's start [s]")
         try:
             figure.savefig(file)
         except OSError as error:
@@ -118,39 +121,40 @@ def plot(bag: BagReader, topics: Sequence[str], fields: Sequence[str], file: Pat
 
 
 def _all_panels(
-    bag: BagReader, topics: Sequence[str], fields: Sequence[str], by: By
+    bag: BagReader, topics: Sequence[str], fields: Sequence[str], time_base: By
 ) -> tuple[dict[str, list[Signal]], set[str]]:
     panels: dict[str, list[Signal]] = {}
-    known: set[str] = set()
-    types = {each.name: each.type for each in reversed(bag.topics)}
-    for topic in topics or [each.name for each in bag.topics if len(each.times)]:
-        found = signals(bag, topic, by)
-        has = {signal.panel for signal in found}
-        known |= has | {name for signal in found for name in (signal.field, signal.name)}
-        wanted = set(fields or [field for field in USUAL_OF.get(types[topic], USUAL) if field in has])
-        for signal in found:
-            if not wanted or {signal.field, signal.name, signal.panel} & wanted:
+    signal_names: set[str] = set()
+    types = {bag_topic.name: bag_topic.type for bag_topic in reversed(bag.topics)}
+    for topic in topics or [bag_topic.name for bag_topic in bag.topics if len(bag_topic.times)]:
+        topic_signals = signals(bag, topic, time_base)
+        has = {signal.panel for signal in topic_signals}
+        signal_names |= has | {name for signal in topic_signals for name in (signal.field, signal.name)}
+        selected = set(fields or [field for field in USUAL_OF.get(types[topic], USUAL) if field in has])
+        for signal in topic_signals:
+            if not selected or {signal.field, signal.name, signal.panel} & selected:
                 panels.setdefault(f"{topic}  {signal.panel}", []).append(signal)
     if len(panels) > MAX_PANELS and not topics and not fields:
         panels = _of_motions(bag, panels)
-    return panels, known
+    return panels, signal_names
 
 
 def _of_motions(bag: BagReader, panels: dict[str, list[Signal]]) -> dict[str, list[Signal]]:
     """Returns the panels of topics about motion (`USUAL_OF`), up to the maximum number; all if no such panel exists."""
-    chosen: dict[str, list[Signal]] = {}
+    motion_panels: dict[str, list[Signal]] = {}
     for kind in USUAL_OF:
-        for topic in [each.name for each in bag.topics if each.type == kind]:
-            own = {heading: lines for heading, lines in panels.items() if lines[0].topic == topic}
-            if len(chosen) + len(own) <= MAX_PANELS:
-                chosen |= own
-    return chosen or panels
+        for topic in [bag_topic.name for bag_topic in bag.topics if bag_topic.type == kind]:
+            topic_panels = {heading: lines for heading, lines in panels.items() if lines[0].topic == topic}
+            if len(motion_panels) + len(topic_panels) <= MAX_PANELS:
+                motion_panels |= topic_panels
+    return motion_panels or panels
 
 
 def _panel(axes: Axes, heading: str, lines: Sequence[Signal]) -> None:
     colours = mpl.colormaps["tab10" if len(lines) <= 10 else "turbo"]
     for k, signal in enumerate(lines):
         colour = colours(k) if len(lines) <= 10 else colours(k / (len(lines) - 1))
+        # with all peaks: a picture of every 100th point would hide what is looked for
         time, value = envelope(signal.time, signal.value, POINTS)
         axes.plot(time, value, lw=1.2, color=colour, label=signal.label)
     axes.set_title(heading, loc="left")
@@ -159,12 +163,12 @@ def _panel(axes: Axes, heading: str, lines: Sequence[Signal]) -> None:
     axes.set_ylabel(f"[{unit}]" if unit else "")
     axes.margins(x=0.01)
     if len(lines) > 1:
-        shown, labels = axes.get_legend_handles_labels()
+        handles, labels = axes.get_legend_handles_labels()
         rest = len(labels) - _LEGEND_ENTRIES
         if rest > 0:
             labels[_LEGEND_ENTRIES - 1] = f".. {rest + 1} more"
-        shown, labels = shown[:_LEGEND_ENTRIES], labels[:_LEGEND_ENTRIES]
-        axes.legend(shown, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
+        handles, labels = handles[:_LEGEND_ENTRIES], labels[:_LEGEND_ENTRIES]
+        axes.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
 
 
 By = Literal["stamp", "log"]
@@ -207,42 +211,46 @@ class Signal:
         return f"{self.entry} {part}".strip() or self.field
 
 
-def signals(bag: BagReader, topic: str, by: By = "stamp") -> list[Signal]:
+def signals(bag: BagReader, topic: str, time_base: By = "stamp") -> list[Signal]:
     """Returns the signals of a topic, in the order of its message's fields.
 
-    by: `stamp`: time is the messages' stamp, if all have one and any is not zero; `log`: the time of arrival.
+    time_base: `stamp`: time is the messages' stamp, if all have one and any is not zero; `log`: the time of arrival.
+
+    Raises:
+        NotFoundError: The topic does not exist.
+        InvalidArgumentError: The bag is damaged.
     """
     begin, _ = bag.span_ns
-    came: list[float] = []
-    stamped: list[float | None] = []
+    arrivals_s: list[float] = []
+    stamps_or_none: list[float | None] = []
     columns: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for k, recorded in enumerate(bag.messages([topic])):
-        came.append(1e-9 * (recorded.log_time_ns - begin))
-        stamped.append(stamp_s(recorded.message))
+        arrivals_s.append(1e-9 * (recorded.log_time_ns - begin))
+        stamps_or_none.append(stamp_s(recorded.message))
         for field, entry, number in _numbers(recorded.message):
             key = (field, entry)
             if key in columns or len(columns) < MAX_SIGNALS:
                 columns.setdefault(key, []).append((k, number))
-    own = [stamp for stamp in stamped if stamp is not None]
-    complete = len(own) == len(came) and any(own)
-    time = np.array(own if by == "stamp" and complete else came)
-    delay_s = float(np.median(np.array(came) - np.array(own))) if complete else math.nan
-    found = []
+    stamps = [stamp for stamp in stamps_or_none if stamp is not None]
+    complete = len(stamps) == len(arrivals_s) and any(stamps)
+    time = np.array(stamps if time_base == "stamp" and complete else arrivals_s)
+    delay_s = float(np.median(np.array(arrivals_s) - np.array(stamps))) if complete else math.nan
+    topic_signals = []
     for (field, entry), column in columns.items():
-        value = np.full(len(came), np.nan)
+        value = np.full(len(arrivals_s), np.nan)
         value[np.array([row for row, _ in column])] = [number for _, number in column]
-        found.append(Signal(topic, field, entry, time, value, delay_s))
-    return found
+        topic_signals.append(Signal(topic, field, entry, time, value, delay_s))
+    return topic_signals
 
 
 def stamp_s(message: Any) -> float | None:
     """Returns the message's time in s from `header.stamp`, `stamp` or `clock`; None if it has none of these."""
     header = getattr(message, "header", None)
     for holder, name in ((header, "stamp"), (message, "stamp"), (message, "clock")):
-        found = getattr(holder, name, None)
-        if isinstance(found, float):
-            return found
-        sec, nanosec = getattr(found, "sec", None), getattr(found, "nanosec", None)
+        stamp = getattr(holder, name, None)
+        if isinstance(stamp, float):
+            return stamp
+        sec, nanosec = getattr(stamp, "sec", None), getattr(stamp, "nanosec", None)
         if isinstance(sec, int) and isinstance(nanosec, int):
             return (sec * NANOSECONDS + nanosec) / NANOSECONDS
     return None
@@ -250,29 +258,31 @@ def stamp_s(message: Any) -> float | None:
 
 def _numbers(message: Any) -> Iterator[tuple[str, str, float]]:
     """Yields (field, entry, value) of every number except those of headers and stamps."""
-    names: Sequence[str] = next((list(getattr(message, each)) for each in _NAMES if hasattr(message, each)), [])
+    lists = (list(getattr(message, attribute)) for attribute in _NAMES if hasattr(message, attribute))
+    names: Sequence[str] = next(lists, [])
     for field in _fields(message):
         if field in ("header", "stamp"):
             continue
-        yield from _of(field, getattr(message, field), names)
+        yield from _numbers_of(field, getattr(message, field), names)
 
 
-def _of(field: str, value: Any, names: Sequence[str]) -> Iterator[tuple[str, str, float]]:
+def _numbers_of(field: str, value: Any, names: Sequence[str]) -> Iterator[tuple[str, str, float]]:
     if isinstance(value, bool | int | float | np.number):
         yield field, "", float(value)
     elif isinstance(value, list | tuple | np.ndarray):
-        for k, each in enumerate(value):
+        for k, element in enumerate(value):
             entry = names[k] if len(names) == len(value) else str(k)
-            if isinstance(each, int | float | np.number):
-                yield field, entry, float(each)
-            elif not isinstance(each, str):
-                place = str(getattr(each, "child_frame_id", "") or entry)  # of a transform, its child frame
-                for inner, deeper, number in _of(field, each, ()):
+            if isinstance(element, int | float | np.number):
+                yield field, entry, float(element)
+            elif not isinstance(element, str):
+                # a transform is named after its child frame
+                place = str(getattr(element, "child_frame_id", "") or entry)
+                for inner, deeper, number in _numbers_of(field, element, ()):
                     yield f"{field}{inner.removeprefix(field)}", f"{place}{deeper and '.' + deeper}", number
     elif not isinstance(value, str | bytes):
         for inner in _fields(value):
             if inner != "header":
-                yield from _of(f"{field}.{inner}", getattr(value, inner), names)
+                yield from _numbers_of(f"{field}.{inner}", getattr(value, inner), names)
 
 
 def _fields(message: Any) -> Sequence[str]:

@@ -96,11 +96,11 @@ class BagReader:
 
     def check(self, topics: Collection[str]) -> None:
         """Checks that topics exist."""
-        known = self.names()
+        names = self.names()
         for name in topics:
-            if name not in known:
-                near = did_you_mean(name, known) or f"; it has {', '.join(sorted(known)) or 'none'}"
-                raise NotFoundError(f"bag {str(self.path)!r} has no topic {name!r}{near}")
+            if name not in names:
+                hint = did_you_mean(name, names) or f"; it has {', '.join(sorted(names)) or 'none'}"
+                raise NotFoundError(f"bag {str(self.path)!r} has no topic {name!r}{hint}")
 
     def messages(
         self, topics: Collection[str] | None = None, begin_ns: int = 0, end_ns: int = 2**63 - 1
@@ -112,8 +112,8 @@ class BagReader:
             InvalidArgumentError: A chunk or a message is damaged.
         """
         self.check(topics or ())
-        wanted = {number for number, each in self._channels.items() if topics is None or each.topic in topics}
-        for message in self._raw(wanted, begin_ns, end_ns):
+        channel_ids = {k for k, channel in self._channels.items() if topics is None or channel.topic in topics}
+        for message in self._raw_messages(channel_ids, begin_ns, end_ns):
             channel = self._channels[message.channel_id]
             decoder = self._decoders.get(channel.schema_id)
             if decoder is None:
@@ -131,30 +131,32 @@ class BagReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _raw(self, channels: set[int], begin_ns: int, end_ns: int) -> Iterator[Message]:
-        def wanted(message: Message) -> bool:
+    def _raw_messages(self, channels: set[int], begin_ns: int, end_ns: int) -> Iterator[Message]:
+        def is_requested(message: Message) -> bool:
             return message.channel_id in channels and begin_ns <= message.log_time < end_ns
 
         if not self.whole:  # chunks do not overlap in time; messages in a chunk are in order
             for place in self._places:
-                found = [record for record in self._records(place) if isinstance(record, Message) and wanted(record)]
-                yield from sorted(found, key=lambda message: message.log_time)
+                messages = [m for m in self._records(place) if isinstance(m, Message) and is_requested(m)]
+                yield from sorted(messages, key=lambda message: message.log_time)
             return
         waiting: list[tuple[int, int, int, Message]] = []  # chunks may overlap in time
-        for first_ns, place in self._indexed(channels, begin_ns, end_ns):
+        for first_ns, place in self._overlapping_chunks(channels, begin_ns, end_ns):
             while waiting and waiting[0][:2] < (first_ns, place.start):
                 yield heapq.heappop(waiting)[-1]
             for k, record in enumerate(self._records(place)):
-                if isinstance(record, Message) and wanted(record):
+                if isinstance(record, Message) and is_requested(record):
                     heapq.heappush(waiting, (record.log_time, place.start, k, record))
         while waiting:
             yield heapq.heappop(waiting)[-1]
 
-    def _indexed(self, channels: set[int], begin_ns: int, end_ns: int) -> list[tuple[int, mcap_records.Place]]:
+    def _overlapping_chunks(
+        self, channels: set[int], begin_ns: int, end_ns: int
+    ) -> list[tuple[int, mcap_records.Place]]:
         """Returns the chunks, and messages outside chunks, that may contain the requested ones, by time of the first
         (ns); those without an index come first.
         """
-        found = []
+        chunks = []
         for place in self._places:
             if place.opcode not in (Opcode.CHUNK, Opcode.MESSAGE):
                 continue
@@ -162,14 +164,14 @@ class BagReader:
             spans = [(0, end_ns)] if index is None else [span for number, span in index.items() if number in channels]
             first_ns, last_ns = min((a for a, _ in spans), default=end_ns), max((b for _, b in spans), default=-1)
             if first_ns < end_ns and last_ns >= begin_ns:
-                found.append((first_ns, place))
-        return sorted(found, key=lambda each: (each[0], each[1].start))
+                chunks.append((first_ns, place))
+        return sorted(chunks, key=lambda chunk: (chunk[0], chunk[1].start))
 
     def _records(self, place: mcap_records.Place) -> list[McapRecord]:
         if place.opcode == Opcode.CHUNK:
             return mcap_records.chunk(self._stream, place, self.path)
-        found = mcap_records.record(self._stream, place)
-        return [] if found is None else [found]
+        single_record = mcap_records.record(self._stream, place)
+        return [] if single_record is None else [single_record]
 
     def _read_names(self) -> None:
         """Reads schemas, channels, attachments and notes from data or summary."""
@@ -180,9 +182,8 @@ class BagReader:
             for record in self._records(place):
                 match record:
                     case Header() if record.profile != "ros2":
-                        raise InvalidArgumentError(
-                            f"bag {str(self.path)!r}: its profile is {record.profile!r}, expected 'ros2'"
-                        )
+                        text = f"its profile is {record.profile!r}, expected 'ros2'"
+                        raise InvalidArgumentError(f"bag {str(self.path)!r}: {text}")
                     case Schema():
                         self._schemas[record.id] = record
                     case Channel():
@@ -195,21 +196,22 @@ class BagReader:
     def _topics(self) -> list[Topic]:
         """Returns topics with arrival times, from the chunk indices if the file is complete and has them."""
         times: dict[int, list[NDArray[np.int64]]] = {number: [] for number in self._channels}
+        # the indices have all times, so that a summary of a large bag decompresses nothing
         indexed = self.whole and any(place.opcode == Opcode.MESSAGE_INDEX for place in self._places)
         chunk = -1
         for place in self._places:
             if place.opcode == Opcode.CHUNK:
                 chunk = place.start
             if indexed and place.opcode == Opcode.MESSAGE_INDEX:
-                number, found = mcap_records.log_times(self._stream, place)
-                times.setdefault(number, []).append(found)
-                if len(found):
-                    self._spans.setdefault(chunk, {})[number] = int(found.min()), int(found.max())
+                number, log_times = mcap_records.log_times(self._stream, place)
+                times.setdefault(number, []).append(log_times)
+                if len(log_times):
+                    self._spans.setdefault(chunk, {})[number] = int(log_times.min()), int(log_times.max())
             elif place.opcode == Opcode.MESSAGE or (place.opcode == Opcode.CHUNK and not indexed):
                 for record in self._records(place):
                     if isinstance(record, Message):
-                        found = mcap_records.checked_times(np.array([record.log_time], np.uint64), place)
-                        times.setdefault(record.channel_id, []).append(found)
+                        log_times = mcap_records.checked_times(np.array([record.log_time], np.uint64), place)
+                        times.setdefault(record.channel_id, []).append(log_times)
         return [
             Topic(
                 channel.topic,
@@ -224,10 +226,10 @@ def _file_of(path: Path) -> Path:
     """Returns the MCAP file of a path; a folder of `ros2 bag record` contains one."""
     if not path.is_dir():
         return path
-    found = sorted(path.glob("*.mcap"))
-    if len(found) != 1:
-        raise NotFoundError(f"folder {str(path)!r} has {len(found)} files *.mcap: name one")
-    return found[0]
+    files = sorted(path.glob("*.mcap"))
+    if len(files) != 1:
+        raise NotFoundError(f"folder {str(path)!r} has {len(files)} files *.mcap: name one")
+    return files[0]
 
 
 Decoder = Callable[[bytes], Any]
@@ -240,37 +242,39 @@ def decoder_for(channel: Channel, schema: Schema | None) -> Decoder:
         InvalidArgumentError: The channel is not in ROS 2's encoding, or its definition cannot be read.
     """
     if schema is None or channel.message_encoding != "cdr" or schema.encoding != "ros2msg":
-        found = "no schema" if schema is None else f"a schema of {schema.encoding!r}"
+        schema_kind = "no schema" if schema is None else f"a schema of {schema.encoding!r}"
         raise InvalidArgumentError(
-            f"topic {channel.topic!r} has {found} and encoding {channel.message_encoding!r}, expected 'ros2msg', 'cdr'"
+            f"topic {channel.topic!r} has {schema_kind} and encoding {channel.message_encoding!r}, "
+            "expected 'ros2msg', 'cdr'"
         )
     try:
         ours = by_type(schema.name)
     except NotFoundError:
-        return _theirs(channel, schema)
+        return _schema_decoder(channel, schema)
+    # a message type may have the same name and other fields in another distribution of ROS
     if not same_definition(ours, schema.data.decode("utf-8", "replace")):
-        return _theirs(channel, schema)  # of another version, or another ROS
+        return _schema_decoder(channel, schema)  # of another version, or another ROS
     return lambda data: from_cdr(ours, data)
 
 
-def _theirs(channel: Channel, schema: Schema) -> Decoder:
+def _schema_decoder(channel: Channel, schema: Schema) -> Decoder:
+    try:
+        # the parser prints errors, which the caller reports
+        with contextlib.redirect_stderr(io.StringIO()):
+            schema_decoder = DecoderFactory().decoder_for("cdr", schema)
+    except Exception as error:  # noqa: BLE001 - the same holds for the parser
+        text = f"the definition of {schema.name!r} cannot be read: {error}"
+        raise InvalidArgumentError(f"topic {channel.topic!r}: {text}") from None
+    assert schema_decoder is not None  # both encodings were checked
+    by_schema: Decoder = schema_decoder
+
     def decode(data: bytes) -> Any:
         try:
             return by_schema(data)
         except Exception:  # noqa: BLE001 - decoders of foreign definitions may raise anything
-            raise InvalidArgumentError(
-                f"topic {channel.topic!r}: {len(data)} bytes are no message of {schema.name}"
-            ) from None
+            text = f"{len(data)} bytes are no message of {schema.name}"
+            raise InvalidArgumentError(f"topic {channel.topic!r}: {text}") from None
 
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):  # the parser prints errors to stdout
-            made = DecoderFactory().decoder_for("cdr", schema)
-    except Exception as error:  # noqa: BLE001 - the same holds for the parser
-        raise InvalidArgumentError(
-            f"topic {channel.topic!r}: the definition of {schema.name!r} cannot be read: {error}"
-        ) from None
-    assert made is not None  # both encodings were checked
-    by_schema = made
     return decode
 
 
@@ -312,7 +316,7 @@ class Summary:
 
 
 def summary(bag: BagReader) -> Summary:
-    """Returns the summary of a bag."""
+    """Returns topics, types, counts, rates and gaps of a bag, and its begin and duration."""
     begin, end = bag.span_ns
     return Summary(
         str(bag.path),
@@ -320,24 +324,25 @@ def summary(bag: BagReader) -> Summary:
         bag.whole,
         begin,
         1e-9 * (end - begin),
-        tuple(_of_topic(topic, begin) for topic in bag.topics),
-        tuple(each.name for each in bag.attached),
+        tuple(_topic_summary(topic, begin) for topic in bag.topics),
+        tuple(attachment.name for attachment in bag.attached),
     )
 
 
-def lines(found: Summary) -> list[str]:
-    """Returns the summary as lines of text."""
-    began = datetime.fromtimestamp(found.begin_ns * 1e-9, UTC)
-    shown = [
-        f"{found.file}: {size_text(found.bytes)}, {found.messages} messages in {found.duration_s:.3f} s",
-        f"begins at {found.begin_ns * 1e-9:.9f} s ({began:%Y-%m-%d %H:%M:%S} UTC)",
+def lines(bag_summary: Summary) -> list[str]:
+    """Returns the summary as lines of text: the file, its begin, a table of topics."""
+    begin = datetime.fromtimestamp(bag_summary.begin_ns * 1e-9, UTC)
+    summary_lines = [
+        f"{bag_summary.file}: {size_text(bag_summary.bytes)}, {bag_summary.messages} messages "
+        f"in {bag_summary.duration_s:.3f} s",
+        f"begins at {bag_summary.begin_ns * 1e-9:.9f} s ({begin:%Y-%m-%d %H:%M:%S} UTC)",
     ]
-    if not found.whole:
-        shown.append("not ended: its recorder was killed; what it wrote until then is read")
-    if found.attached:
-        shown.append(f"files within: {', '.join(found.attached)}")
+    if not bag_summary.whole:
+        summary_lines.append("not ended: its recorder was killed; what it wrote until then is read")
+    if bag_summary.attached:
+        summary_lines.append(f"files within: {', '.join(bag_summary.attached)}")
     rows = [("topic", "type", "messages", "Hz", "gaps", "longest pause")]
-    for topic in found.topics:
+    for topic in bag_summary.topics:
         rate = "" if np.isnan(topic.rate_hz) else f"{topic.rate_hz:.1f}"
         pause = "" if np.isnan(topic.longest_gap_s) else f"{topic.longest_gap_s:.4f} s at {topic.gap_at_s:.3f} s"
         rows.append((topic.name, topic.type, str(topic.count), rate, str(topic.gaps), pause))
@@ -347,8 +352,8 @@ def lines(found: Summary) -> list[str]:
             cell.rjust(width) if k in (2, 3, 4) else cell.ljust(width)
             for k, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        shown.append("  ".join(cells).rstrip())
-    return shown
+        summary_lines.append("  ".join(cells).rstrip())
+    return summary_lines
 
 
 def size_text(size: int) -> str:
@@ -359,7 +364,7 @@ def size_text(size: int) -> str:
     return f"{size / 1e9:.3g} GB"
 
 
-def _of_topic(topic: Topic, begin_ns: int) -> TopicSummary:
+def _topic_summary(topic: Topic, begin_ns: int) -> TopicSummary:
     pauses = np.diff(topic.times)
     if not len(pauses) or topic.times[-1] == topic.times[0]:
         return TopicSummary(topic.name, topic.type, len(topic.times), np.nan, 0, np.nan, np.nan)

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from mcap.writer import Writer
@@ -56,7 +55,7 @@ class BagWriter:
         self._schemas: dict[type[Message], int] = {}
         self._open = True
         self._mcap = Writer(self._file, chunk_size=chunk_bytes)  # type: ignore[arg-type]  # what it uses of a stream
-        self._do(lambda: self._mcap.start(profile="ros2", library="dyn_service"))
+        self._perform(lambda: self._mcap.start(profile="ros2", library="dyn_service"))
 
     def write(self, topic: str, message: Message, log_time_ns: int, publish_time_ns: int | None = None) -> None:
         """Adds a message of a topic.
@@ -79,64 +78,64 @@ class BagWriter:
         if channel is None:
             channel = self._channel(topic, type(message))
         count = self.counts.get(topic, 0)
-        self._do(lambda: self._mcap.add_message(channel, log_time_ns, data, published, count))
+        self._perform(lambda: self._mcap.add_message(channel, log_time_ns, data, published, count))
         self.counts[topic] = count + 1
         self.flush_when_due()
 
     def attach(self, name: str, media_type: str, data: bytes, time_ns: int = 0) -> None:
         """Attaches a file to the bag, such as a robot's description."""
-        self._do(lambda: self._mcap.add_attachment(time_ns, time_ns, name, media_type, data))
+        self._perform(lambda: self._mcap.add_attachment(time_ns, time_ns, name, media_type, data))
 
     def note(self, name: str, values: dict[str, str]) -> None:
         """Writes named texts to the bag."""
-        self._do(lambda: self._mcap.add_metadata(name, values))
+        self._perform(lambda: self._mcap.add_metadata(name, values))
 
     def flush_when_due(self) -> None:
         """Writes the current chunk if it is old enough; for callers that wait for messages."""
         now_s = time.monotonic()
         if self._open and now_s - self._written_s >= self._chunk_s:
-            self._do(self._mcap.flush)
+            self._perform(self._mcap.flush)
 
     def close(self) -> None:
         """Ends the bag with its index; closing again does nothing."""
         if self._open:
-            self._do(self._mcap.finish)
+            self._perform(self._mcap.finish)
             self._open = False
             self._file.close()
 
     def __enter__(self) -> BagWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _channel(self, topic: str, kind: type[Message]) -> int:
         if kind not in self._schemas:
             text = schema(kind).encode()
-            self._schemas[kind] = self._do(lambda: self._mcap.register_schema(ros_type(kind), "ros2msg", text))
-        about = {"topic_type_hash": rihs01(kind)}
-        made = self._do(lambda: self._mcap.register_channel(topic, "cdr", self._schemas[kind], about))
-        self._channels[topic, kind] = made
-        return made
+            self._schemas[kind] = self._perform(lambda: self._mcap.register_schema(ros_type(kind), "ros2msg", text))
+        metadata = {"topic_type_hash": rihs01(kind)}
+        channel = self._perform(lambda: self._mcap.register_channel(topic, "cdr", self._schemas[kind], metadata))
+        self._channels[topic, kind] = channel
+        return channel
 
-    def _do(self, step: Callable[[], R]) -> R:
+    def _perform(self, step: Callable[[], R]) -> R:
         """Performs a write; if the disk is full, the file ends with its last complete chunk."""
         if not self._open:
             raise FailedPreconditionError(f"bag {str(self.path)!r} is closed")
-        before = self._file.tell()
+        length = self._file.tell()
         try:
             done = step()
         except OSError as error:
             self._open = False
-            self._file.end_at(before)
-            with contextlib.suppress(FailedPreconditionError):  # no room for an index; the file is readable without
+            # back to the last complete chunk: half a record would make the rest unreadable
+            self._file.end_at(length)
+            # no room for an index; the file is readable without
+            with contextlib.suppress(FailedPreconditionError):
                 repair(self.path)
             raise ResourceExhaustedError(
                 f"bag {str(self.path)!r} cannot be written: {error.strerror}; it ends with what came before"
             ) from None
-        if self._file.tell() != before:
+        if self._file.tell() != length:
             self._written_s = time.monotonic()
         return done
 

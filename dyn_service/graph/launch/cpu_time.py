@@ -16,7 +16,8 @@ def cpu_ticks(proc: Path = Path("/proc"), launcher: int | None = None) -> Ticks 
     virtual machine, and `idle`; None if the system does not report it. launcher: by default this process; its
     descendants belong to the launch.
     """
-    processes: dict[int, tuple[int, int]] = {}  # parent, and ticks with those of children that have ended
+    # by process: its parent, and its ticks with those of children that have ended
+    processes: dict[int, tuple[int, int]] = {}
     try:
         first = (proc / "stat").read_text("ascii").splitlines()[0].split()
         user, nice, system, idle, iowait, irq, softirq, stolen = map(int, first[1:9])
@@ -29,6 +30,7 @@ def cpu_ticks(proc: Path = Path("/proc"), launcher: int | None = None) -> Ticks 
         except (OSError, ValueError, IndexError):
             continue  # the process has ended
     family = {os.getpid() if launcher is None else launcher}
+    # by parents, not by groups: each node leads a group of its own
     while children := {pid for pid, (parent, _) in processes.items() if parent in family} - family:
         family |= children
     launch = sum(ticks for pid, (_, ticks) in processes.items() if pid in family)

@@ -104,8 +104,8 @@ def plain_line(supervisor: Supervisor) -> str:
     parts = [f"{supervisor.running_s:.0f} s"]
     for process in supervisor.processes:
         cells = _cells(process, supervisor).items()
-        shown = [text if label == "notes" else f"{label} {text}" for label, text in cells if text]
-        parts.append(f"{process.plan.name} {process.state.value}{', ' if shown else ''}{', '.join(shown)}")
+        labelled = [text if label == "notes" else f"{label} {text}" for label, text in cells if text]
+        parts.append(f"{process.plan.name} {process.state.value}{', ' if labelled else ''}{', '.join(labelled)}")
     return " | ".join(parts)
 
 
@@ -127,6 +127,7 @@ def _table(title: str, supervisor: Supervisor, console: Console) -> Group:
     notes = [row.pop("notes") for row in rows]
     heading = _text(f"{title}  {supervisor.running_s:.0f} s", "italic")
     body: list[Table | Text] = []
+    # process ids are the first to go: a name cut off cannot be guessed, an id can be looked up
     for with_pid in (True, False):
         table = _columns(supervisor, rows, with_pid=with_pid)
         if Measurement.get(console, console.options.update_width(_ANY_WIDTH), table).maximum <= console.width:
@@ -136,15 +137,15 @@ def _table(title: str, supervisor: Supervisor, console: Console) -> Group:
         for process, row in zip(supervisor.processes, rows, strict=True):
             facts = ", ".join(f"{label} {text}" for label, text in row.items() if text)
             body.append(Text.assemble(_text(f"{process.plan.name} "), _state(process), _text(f"  {facts}")))
-    for process, said in zip(supervisor.processes, notes, strict=True):
-        if said:
-            body.append(_text(f"{process.plan.name}: {said}", "yellow"))
+    for process, note in zip(supervisor.processes, notes, strict=True):
+        if note:
+            body.append(_text(f"{process.plan.name}: {note}", "yellow"))
     return Group(heading, *body)
 
 
 def _columns(supervisor: Supervisor, rows: list[dict[str, str]], *, with_pid: bool) -> Table:
-    used = [label for row in rows for label, text in row.items() if text or label != "restarts"]
-    labels = list(dict.fromkeys([*(label for label in used if label != "restarts"), *used]))
+    used_labels = [label for row in rows for label, text in row.items() if text or label != "restarts"]
+    labels = list(dict.fromkeys([*(label for label in used_labels if label != "restarts"), *used_labels]))
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for label in ("node", "state"):
         table.add_column(label, no_wrap=True)
@@ -152,8 +153,8 @@ def _columns(supervisor: Supervisor, rows: list[dict[str, str]], *, with_pid: bo
         table.add_column(label, justify="right", no_wrap=True)
     for process, cells in zip(supervisor.processes, rows, strict=True):
         pid = [Text("" if process.pid is None else str(process.pid))] if with_pid else []
-        shown = (_text(cells.get(label, "")) for label in labels)
-        table.add_row(_text(process.plan.name), _state(process), *pid, *shown)
+        texts = (_text(cells.get(label, "")) for label in labels)
+        table.add_row(_text(process.plan.name), _state(process), *pid, *texts)
     return table
 
 
@@ -181,8 +182,8 @@ class Screen(io.TextIOBase):
         self._stream = stream
         self._file = _descriptor(stream)
         self._cause: str | None = None
-        self._lacking = 0
-        self._taken = self._done = 0  # characters; each counter belongs to one thread
+        self._dropped_lines = 0
+        self._queued = self._written = 0  # characters; each counter belongs to one thread
         self._texts: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._run, name="dyn-screen", daemon=True)
         if self._file is not None:
@@ -193,7 +194,8 @@ class Screen(io.TextIOBase):
         """Why something was not written."""
         if self._cause is not None:
             return f"the output could not be written: {self._cause}"
-        return f"{self._lacking} lines were dropped because the output was blocked" if self._lacking else None
+        count = self._dropped_lines
+        return f"{count} lines were dropped because the output was blocked" if count else None
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -208,25 +210,21 @@ class Screen(io.TextIOBase):
         """The descriptor of the stream below."""
         return self._stream.fileno()
 
-    def writable(self) -> bool:
-        """Returns True."""
-        return True
-
     def write(self, text: str, /) -> int:
         """Queues the text; never blocks."""
         if self._file is None:
             self._write(text)
-        elif self._taken - self._done + len(text) > WAITING_CHARACTERS:
-            self._lacking += text.count("\n")
+        elif self._queued - self._written + len(text) > WAITING_CHARACTERS:
+            self._dropped_lines += text.count("\n")
         else:
-            self._taken += len(text)
+            self._queued += len(text)
             self._texts.put(text)
         return len(text)
 
     def settle(self) -> str | None:
         """Waits a moment for the queue to be written; returns the fault, if any."""
-        until = time.monotonic() + DRAIN_TIMEOUT_S
-        while self._file is not None and self._done < self._taken and time.monotonic() < until:
+        deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
+        while self._file is not None and self._written < self._queued and time.monotonic() < deadline_s:
             time.sleep(0.005)
         return self.fault
 
@@ -235,18 +233,20 @@ class Screen(io.TextIOBase):
         if self._writer.is_alive():
             self._texts.put(None)
             self._writer.join(DRAIN_TIMEOUT_S)
-        while self._writer.is_alive() and not self._texts.empty():
-            self._lacking += (self._texts.get() or "").count("\n")
+        with suppress(queue.Empty):
+            while self._writer.is_alive():
+                self._dropped_lines += (self._texts.get_nowait() or "").count("\n")
 
     def _run(self) -> None:
         while (text := self._texts.get()) is not None:
             self._write(text)
-            self._done += len(text)
+            self._written += len(text)
 
     def _write(self, text: str) -> None:
         if self._cause is not None:
             return
-        data = text.encode(self.encoding, "replace")  # characters that the terminal cannot show are no reason to fail
+        # characters that the terminal cannot show are no reason to fail
+        data = text.encode(self.encoding, "replace")
         try:
             if self._file is None:
                 self._stream.write(data.decode(self.encoding))
@@ -327,9 +327,9 @@ class Logs:
         """Writes the rest, if possible; returns a line for each incomplete log."""
         faults = []
         for name, log in self._files.items():
-            lost = log.close()
-            if lost:
-                faults.append(f"the log of {name} is missing {lost} lines: {log.cause}")
+            missing_count = log.close()
+            if missing_count:
+                faults.append(f"the log of {name} is missing {missing_count} lines: {log.cause}")
         return faults
 
 
@@ -342,7 +342,7 @@ class _Log:
         self._file: int | None = None
         self._waiting = bytearray()
         self._skipped = 0
-        self._lost = 0
+        self._missing = 0
         self._retry_s = 0.0
 
     def make(self) -> None:
@@ -355,7 +355,7 @@ class _Log:
         self._flush()
         if len(self._waiting) > KEPT_BYTES:
             self._skipped += 1
-            self._lost += 1
+            self._missing += 1
             return
         if self._skipped:
             self._waiting += f"... {self._skipped} lines are missing here: {self.cause}\n".encode()
@@ -370,7 +370,7 @@ class _Log:
         if self._file is not None:
             with suppress(OSError):
                 os.close(self._file)
-        return self._lost + self._waiting.count(b"\n")
+        return self._missing + self._waiting.count(b"\n")
 
     def _open(self) -> int:
         if self._file is None:

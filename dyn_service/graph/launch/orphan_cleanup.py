@@ -39,6 +39,7 @@ def main() -> int:
             groups.add(int(text[1:]))
         elif text.startswith("-"):
             groups.discard(int(text[1:]))
+    # the launcher may have been killed between starting a process and reporting it
     end_groups(groups | started_but_untold(folder), GRACE_S)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
@@ -52,12 +53,12 @@ def started_but_untold(folder: str) -> set[int]:
     if not folder:
         return set()
     mark = f"DYN_RUNTIME_DIR={folder}".encode()
-    found = set()
+    groups = set()
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # it has ended, or belongs to another user
             if mark in entry.read_bytes().split(b"\0"):
-                found.add(os.getpgid(int(entry.parent.name)))
-    return found - {os.getpgid(0)}
+                groups.add(os.getpgid(int(entry.parent.name)))
+    return groups - {os.getpgid(0)}
 
 
 def end_groups(groups: Iterable[int], grace_s: float) -> None:

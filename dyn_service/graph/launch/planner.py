@@ -21,7 +21,7 @@ import msgspec
 
 from dyn_service.errors import DynError, InvalidArgumentError, UnavailableError
 from dyn_service.graph.launch import schema
-from dyn_service.graph.launch.schema import LaunchFile, Placed
+from dyn_service.graph.launch.schema import LaunchFile, PlacedAction
 from dyn_service.graph.launch.substitutions import FileValues, as_written, substitute
 from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.node_kind import typed
@@ -62,24 +62,24 @@ def make_plan(
     if folder is not None:
         seen.setdefault(SERVER_ENDPOINT, topics.endpoint("dynamics", "/", {}, folder))
     planner = _Planner(arguments, seen, folder)
-    own = {placed.action.name for placed in launch.actions if isinstance(placed.action, schema.Arg)}
-    if "params" in set(arguments) - own:
+    if "params" in set(arguments) - launch.argument_names:
         planner.last = read_document(find_parameter_file(arguments["params"]).resolve())
         planner.files[planner.last.file] = planner.last
     planner.run(launch, {})
     unknown = sorted(set(arguments) - set(planner.declared) - ({"params"} if planner.last else set()))
     if unknown:
-        near = did_you_mean(unknown[0], planner.declared)
+        hint = did_you_mean(unknown[0], planner.declared)
         raise InvalidArgumentError(
-            f"unknown launch argument {unknown[0]!r}; declared are: {planner.list_declared()}{near}", path=unknown[0]
+            f"unknown launch argument {unknown[0]!r}; declared are: {planner.list_declared()}{hint}", path=unknown[0]
         )
     if not planner.processes:
         raise launch.document.fault("the launch starts no process", ("launch",))
     for document in planner.files.values():
+        # a misspelt section would otherwise leave a node with its defaults and no word
         for section, place in strangers(document, [*planner.nodes, *planner.skipped_nodes]):
-            near = did_you_mean(section, [name for node in planner.nodes for name in (node, node.rpartition("/")[2])])
+            hint = did_you_mean(section, [name for node in planner.nodes for name in (node, node.rpartition("/")[2])])
             raise document.fault(
-                f"section {section!r} is for none of the launch's nodes: {', '.join(planner.nodes)}{near}", place[:-1]
+                f"section {section!r} is for none of the launch's nodes: {', '.join(planner.nodes)}{hint}", place[:-1]
             )
     return LaunchPlan(launch.path, planner.values, tuple(planner.processes), planner.registry, tuple(planner.messages))
 
@@ -102,27 +102,26 @@ class _Planner:
         self.nodes: list[str] = []
         self.skipped_nodes: list[str] = []
         self._names: set[str] = set()
-        self._files: list[tuple[Path, bool]] = []  # that include each other, and whether they are skipped
+        # the files that include the present one, and whether they are skipped
+        self._files: list[tuple[Path, bool]] = []
 
-    def run(self, launch: LaunchFile, given: Mapping[str, str], *, skipped: bool = False) -> None:
-        """Plans one file. given: the arguments from an including file. skipped: see `_FilePlanner`."""
+    def run(self, launch: LaunchFile, arguments: Mapping[str, str], *, skipped: bool = False) -> None:
+        """Plans one file. arguments: those of an including file. skipped: see `_FilePlanner`."""
         if len(self._files) == _MAX_INCLUDES:
             raise launch.document.fault(f"launch files include each other more than {_MAX_INCLUDES} deep")
         if (launch.path, True) in self._files:
             return  # skipped files may include each other if a condition ends the recursion
         self._files.append((launch.path, skipped))
         try:
-            _FilePlanner(self, launch, given, skipped=skipped).walk(launch.actions)
+            _FilePlanner(self, launch, arguments, skipped=skipped).walk(launch.actions)
         finally:
             self._files.pop()
 
     def list_declared(self) -> str:
         """Returns the declared arguments with their defaults, as text."""
-        shown = [
-            name if arg.default is None else f"{name} (default {as_written(arg.default)!r})"
-            for name, arg in self.declared.items()
-        ]
-        return ", ".join(shown) or "none"
+        defaults = {name: arg.default for name, arg in self.declared.items()}
+        texts = [name if x is None else f"{name} (default {as_written(x)!r})" for name, x in defaults.items()]
+        return ", ".join(texts) or "none"
 
     def add(self, plan: ProcessPlan) -> None:
         """Adds a process under a unique name: `sleep`, `sleep-2`, ..."""
@@ -141,25 +140,26 @@ class _FilePlanner(FileValues):
     sections for them, and errors (a missing include, a variable of a branch that was not taken) are ignored.
     """
 
-    def __init__(self, planner: _Planner, launch: LaunchFile, given: Mapping[str, str], *, skipped: bool) -> None:
+    def __init__(self, planner: _Planner, launch: LaunchFile, arguments: Mapping[str, str], *, skipped: bool) -> None:
         super().__init__(launch, planner.environment, planner.folder)
         self.planner = planner
-        self.given = given
+        self.arguments = arguments
         self.skipped = skipped
-        self.variables |= given if skipped else {}
+        self.variables |= arguments if skipped else {}
 
-    def walk(self, actions: tuple[Placed, ...]) -> None:
-        for placed in actions:
+    def walk(self, actions: tuple[PlacedAction, ...]) -> None:
+        for placed_action in actions:
+            # a branch that is not taken may name what exists only where it is taken
             with suppress(DynError) if self.skipped else nullcontext():
-                self._one(placed.action, placed.place)
+                self._plan(placed_action.action, placed_action.place)
 
-    def _one(self, action: Any, place: Place) -> None:
+    def _plan(self, action: Any, place: Place) -> None:
         if isinstance(action, schema.Arg):
             self._arg(action, place)
         elif not self.skipped and not self.condition(action, place):
             scope = (dict(self.variables), self.namespace)
             self.skipped = True
-            self.walk((Placed(action, place),))
+            self.walk((PlacedAction(action, place),))
             self.skipped = False
             self.variables, self.namespace = scope
         elif isinstance(action, schema.Let):
@@ -184,49 +184,50 @@ class _FilePlanner(FileValues):
                 self.variables.setdefault(action.name, self.text(action.default, place))
             return
         planner.declared.setdefault(action.name, action)
-        if action.name in self.given:
-            value = self.given[action.name]
+        if action.name in self.arguments:
+            value = self.arguments[action.name]
         elif action.name in planner.arguments:
             value = planner.arguments[action.name]
         elif action.default is not None:
             value = self.text(action.default, (*place, "default"))
         else:
-            about = f" ({as_written(action.description)})" if action.description else ""
+            description = f" ({as_written(action.description)})" if action.description else ""
             raise self.document.fault(
-                f"launch argument {action.name!r}{about} has no default: give {action.name}:=VALUE", place
+                f"launch argument {action.name!r}{description} has no default: give {action.name}:=VALUE", place
             )
         choices = [as_written(choice.value) for choice in action.choice]
         if choices and value not in choices:
+            choice_text = ", ".join(choices)
             raise self.document.fault(
-                f"launch argument {action.name!r} is {value!r}: expected one of {', '.join(choices)}", place
+                f"launch argument {action.name!r} is {value!r}: expected one of {choice_text}", place
             )
         self.variables[action.name] = value
         planner.values.setdefault(action.name, value)
 
     def _group(self, action: schema.Group, place: Place) -> None:
         keep = self.truth(action.scoped, (*place, "scoped"))
-        before = (dict(self.variables), self.namespace)
+        outer_scope = (dict(self.variables), self.namespace)
         self.walk(schema.inner_actions(self.document, action, place))
         if keep:
-            self.variables, self.namespace = before
+            self.variables, self.namespace = outer_scope
 
     def _include(self, action: schema.Include, place: Place) -> None:
         path = Path(self.text(action.file, (*place, "file")))
         if not path.is_absolute():
             path = self.launch.path.parent / path
-        given, places = dict[str, str](), dict[str, Place]()
-        for at, pair in action.given():
-            name = self.text(pair.name, (*place, *at, "name"))
-            given[name], places[name] = self.text(pair.value, (*place, *at, "value")), (*place, *at)
+        arguments, places = dict[str, str](), dict[str, Place]()
+        for pair_place, pair in action.arguments():
+            name = self.text(pair.name, (*place, *pair_place, "name"))
+            arguments[name], places[name] = self.text(pair.value, (*place, *pair_place, "value")), (*place, *pair_place)
         with self.located((*place, "file")):
             launch = schema.read_launch_file(path)
-        declared = {placed.action.name for placed in launch.actions if isinstance(placed.action, schema.Arg)}
-        for name in () if self.skipped else given:
-            if name not in declared:
+        declared_names = launch.argument_names
+        for name in () if self.skipped else arguments:
+            if name not in declared_names:
                 raise self.document.fault(
-                    f"{path.name} declares no argument {name!r}{suggestion(name, declared)}", places[name]
+                    f"{path.name} declares no argument {name!r}{suggestion(name, declared_names)}", places[name]
                 )
-        self.planner.run(launch, given, skipped=self.skipped)
+        self.planner.run(launch, arguments, skipped=self.skipped)
 
     def _process(self, action: Any, place: Place, name: str) -> ProcessPlan:
         on_exit = None if action.on_exit is None else self.text(action.on_exit, (*place, "on_exit"))
@@ -238,7 +239,7 @@ class _FilePlanner(FileValues):
         return ProcessPlan(
             name=name,
             command=(),
-            where=f"{self.document.file}:{self.document.lines.get(place)}: {dotted(place)}",
+            origin=f"{self.document.file}:{self.document.lines.get(place)}: {dotted(place)}",
             env={
                 self.text(pair.name, (*place, "env", k, "name")): self.text(pair.value, (*place, "env", k, "value"))
                 for k, pair in enumerate(action.env)
@@ -247,7 +248,9 @@ class _FilePlanner(FileValues):
             output=output,
             respawn=self.truth(action.respawn, (*place, "respawn")),
             respawn_delay_s=self.number(action.respawn_delay, (*place, "respawn_delay")),
-            respawn_max_retries=int(self.number(action.respawn_max_retries, (*place, "respawn_max_retries"), least=-1)),
+            respawn_max_retries=int(
+                self.number(action.respawn_max_retries, (*place, "respawn_max_retries"), minimum=-1)
+            ),
             on_exit_shutdown=on_exit == "shutdown",
             sigterm_timeout_s=self.number(action.sigterm_timeout, (*place, "sigterm_timeout")),
             sigkill_timeout_s=self.number(action.sigkill_timeout, (*place, "sigkill_timeout")),
@@ -291,20 +294,20 @@ class _FilePlanner(FileValues):
         last = self.planner.last
         if last is not None and parameters.merge_file(last, full_name(namespace, name)):
             ros += ["--params-file", last.file]
-        below: dict[str, Any] = {}
+        file_values: dict[str, Any] = {}
         if kind is not None:
             for key, value in kind.launched.items():
                 if key not in parameters.values:
-                    said = self.evaluate(value, (*place, "param"), self.scope(namespace=namespace))
-                    parameters.set(key, said, self.document, (*place, "param"))
-                    ros += ["-p", f"{key}:={json.dumps(said)}"]
+                    evaluated = self.evaluate(value, (*place, "param"), self.scope(namespace=namespace))
+                    parameters.set(key, evaluated, self.document, (*place, "param"))
+                    ros += ["-p", f"{key}:={json.dumps(evaluated)}"]
             with self.located((*place, "param")):
                 _, checked = typed(parameters, kind.parameters)
                 parameters.check_files(kind.parameters, Path(cwd) if (cwd := self._cwd(action, place)) else None)
                 kind.check(checked)
             # explicit, because a file with substitutions was rewritten in another folder
-            below = parameters.below_their_files(kind.parameters)
-            for key, value in below.items():
+            file_values = parameters.below_their_files(kind.parameters)
+            for key, value in file_values.items():
                 ros += ["-p", f"{key}:={json.dumps(value)}"]
         plan = replace(
             self._process(action, place, full_name(namespace, name).lstrip("/")),
@@ -319,20 +322,20 @@ class _FilePlanner(FileValues):
             reports=True,
             ready_timeout_s=self.number(action.ready_timeout, (*place, "ready_timeout")),
             heartbeat_timeout_s=self.number(action.heartbeat_timeout, (*place, "heartbeat_timeout")),
-            parameters=parameters.values | below,
+            parameters=parameters.values | file_values,
             kind=kind,
         )
         self.planner.add(plan)
 
     def _program(self, package: str, executable: str, place: Place) -> tuple[list[str], Kind | None]:
         """Returns Python's arguments and the declaration, for a node of a package or of a file."""
-        at = (*place, "exec")
+        exec_place = (*place, "exec")
         if executable.endswith(".py"):
             if package:
                 raise self.document.fault(f"{executable!r} is a Python file: remove 'pkg'", (*place, "pkg"))
             file = self.launch.path.parent / executable
-            with self.located(at):
-                return [str(file)], self._declared(executable, self.planner.registry.in_file(file), at)
+            with self.located(exec_place):
+                return [str(file)], self._check_panels(executable, self.planner.registry.in_file(file), exec_place)
         if not package:
             raise self.document.fault("missing 'pkg': the package of the node, or a Python file as 'exec'", place)
         for key, word in (("pkg", package), ("exec", executable)):
@@ -341,16 +344,16 @@ class _FilePlanner(FileValues):
                     f"{word!r} is not a valid name: expected letters, digits and _, without a leading digit",
                     (*place, key),
                 )
-        with self.located(at):
+        with self.located(exec_place):
             kind = self.planner.registry.find(package, executable)
         if kind is not None:
-            self._declared(f"{package}/{executable}", kind, at)
+            self._check_panels(f"{package}/{executable}", kind, exec_place)
         elif package == PACKAGE:  # all nodes of this package are registered; nodes of other packages may not be
-            near = suggestion(executable, self.planner.registry.names(package))
-            raise self.document.fault(f"package {package!r} has no node {executable!r}{near}", at)
+            hint = suggestion(executable, self.planner.registry.names(package))
+            raise self.document.fault(f"package {package!r} has no node {executable!r}{hint}", exec_place)
         return ["-m", self.planner.registry.module(package, executable)], kind
 
-    def _declared(self, name: str, kind: Kind, place: Place) -> Kind:
+    def _check_panels(self, name: str, kind: Kind, place: Place) -> Kind:
         """Returns the kind after checking that its panels do not conflict with others in the report."""
         self.planner.kinds[name] = kind
         clashing = clash(self.planner.kinds.items(), REPORT_KEYS)
@@ -383,9 +386,8 @@ class _FilePlanner(FileValues):
 
     def _value(self, parameter: schema.Parameter, place: Place) -> Any:
         if parameter.param:
-            return {
-                str(below.name): self._value(below, (*place, "param", k)) for k, below in enumerate(parameter.param)
-            }
+            inner = (((*place, "param", k), nested) for k, nested in enumerate(parameter.param))
+            return {str(nested.name): self._value(nested, inner_place) for inner_place, nested in inner}
         if parameter.value is msgspec.UNSET:
             raise self.document.fault(f"parameter {parameter.name!r} has no value", place)
         return self.evaluate(parameter.value, (*place, "value"))
@@ -418,7 +420,7 @@ class ProcessPlan:
 
     name: str
     command: tuple[str, ...]
-    where: str
+    origin: str
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
     output: str = "screen"
@@ -447,6 +449,6 @@ class LaunchPlan:
 
     def kind_of(self, name: str, node: NodeTelemetry | None) -> Kind | None:
         """Returns the declaration of a node: as planned, or by its fact `role` for a node started as an executable."""
-        planned = next((process.kind for process in self.processes if process.name == name), None)
-        role = None if planned is not None or node is None else node.fact("role")
-        return self.registry.find(PACKAGE, role) if isinstance(role, str) else planned
+        planned_kind = next((process.kind for process in self.processes if process.name == name), None)
+        role = None if planned_kind is not None or node is None else node.fact("role")
+        return self.registry.find(PACKAGE, role) if isinstance(role, str) else planned_kind

@@ -15,16 +15,14 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import math
-import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -34,9 +32,10 @@ from dyn_service.graph.launch.planner import LaunchPlan
 from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import Section
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
-from dyn_service.graph.report import page as html
+from dyn_service.graph.report import page
 from dyn_service.graph.report.charts import Finding, Span
 from dyn_service.graph.report.verdicts import Verdict
+from dyn_service.support.files import replacement
 
 SCHEMA = "dyn_service.launch_report/1"
 MAIN_FILE = "report.json"
@@ -48,11 +47,7 @@ _ROBOT = {"name": "robot", "fingerprint": "fingerprint", "joints": "joints"}
 TAIL = 20
 """Number of last lines of a failed process, if its output is not on the screen."""
 MAX_VALUES = 4_000_000
-"""Maximum number of values of all lines on a page, 21 MB: a minute of a Panda at 1 kHz. With more, each line is
-thinned, and the page says so.
-"""
-_SPANS = 8
-"""Maximum number of linked spans per finding."""
+"""Maximum number of values on a page, 21 MB: a minute of a Panda at 1 kHz. Beyond it lines are thinned."""
 _LONG = 24
 """Characters of a cell above which it may break into lines."""
 _NOTHING = "Nothing: no fault, no safe stop, no limit reached."
@@ -61,9 +56,7 @@ _OK_STATES = ("stopped", "done", "ready")
 
 @dataclass(frozen=True)
 class Shown:
-    """A section of a page. name: of the panel; node: its node; alone: whether no other node has a panel with this
-    name.
-    """
+    """A section of a page. name: of the panel; node: its node; alone: whether no other node has this panel."""
 
     node: str
     name: str
@@ -88,13 +81,15 @@ def write_report(folder: Path, plan: LaunchPlan, store: TelemetryStore, outcome:
         content = json.dumps(finite(report_of(plan, store, outcome, parts)), indent=2, allow_nan=False) + "\n"
         return _keep(folder / MAIN_FILE, lambda file: file.write(content.encode()))
 
-    outcome.faults += main_file()  # first, because it is small and the most important
-    known, arrays = len(outcome.faults), _recordings(store, parts)
+    # first, because it is small and the most important
+    outcome.faults += main_file()
+    fault_count, arrays = len(outcome.faults), _recordings(store, parts)
     if arrays:
         outcome.faults += _keep(folder / RECORDING, lambda file: np.savez(file, **arrays))
     outcome.faults += _write_page(folder, plan, store, outcome, parts, lines)
-    if len(outcome.faults) > known:
-        main_file()  # again, with the faults of the other files; if that fails, the first one remains
+    if len(outcome.faults) > fault_count:
+        # again, with the faults of the other files; if that fails, the first one remains
+        main_file()
     return lines
 
 
@@ -110,7 +105,7 @@ def sections_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> tu
 
     Nodes that were started last, the clients of the others, come first.
     """
-    made: list[tuple[str, str, Section]] = []
+    sections: list[tuple[str, str, Section]] = []
     lines: list[str] = []
     outcome.verdicts = []
     for name, node in reversed(store.nodes.items()):
@@ -126,9 +121,9 @@ def sections_of(plan: LaunchPlan, store: TelemetryStore, outcome: Outcome) -> tu
                 continue
             if section is not None:
                 outcome.verdicts += [(name, verdict) for verdict in section.verdicts]
-                made.append((name, panel.section, section))
-    count = Counter(panel for _, panel, _ in made)
-    parts = [Shown(node, panel, section, alone=count[panel] == 1) for node, panel, section in made]
+                sections.append((name, panel.section, section))
+    count = Counter(panel for _, panel, _ in sections)
+    parts = [Shown(node, panel, section, alone=count[panel] == 1) for node, panel, section in sections]
     for part in parts:
         lines += part.section.lines if part.alone else [f"{part.node}: {line}" for line in part.section.lines]
     return parts, lines
@@ -192,23 +187,20 @@ def cause(plan: LaunchPlan, outcome: Outcome) -> str | None:
 
 
 def _cpu(node: NodeTelemetry | None) -> dict[str, float | None]:
-    """Returns the CPU time of a node's runs that did not end by a signal, and the share of one core; None if
-    unknown.
-    """
-    known = [life for life in (node.lives.values() if node is not None else ()) if "cpu_s" in life]
-    cpu_s, lived_s = (sum(float(life[name]) for life in known) for name in ("cpu_s", "lived_s"))
-    return {"cpu_s": cpu_s, "cpu_share": cpu_s / lived_s} if known else {"cpu_s": None, "cpu_share": None}
+    """Returns CPU time and share of one core of a node's runs that did not end by a signal; None if unknown."""
+    lives = [life for life in (node.lives.values() if node is not None else ()) if "cpu_s" in life]
+    cpu_s, lived_s = (sum(float(life[name]) for life in lives) for name in ("cpu_s", "lived_s"))
+    return {"cpu_s": cpu_s, "cpu_share": cpu_s / lived_s} if lives else {"cpu_s": None, "cpu_share": None}
 
 
 def versions() -> dict[str, str]:
     """Returns the versions of Python and libraries."""
-    found = {"dyn_service": __version__, "python": platform.python_version(), "system": platform.platform(terse=True)}
+    system = platform.platform(terse=True)
+    versions_by_name = {"dyn_service": __version__, "python": platform.python_version(), "system": system}
     for package in _PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions_by_name[package] = importlib.metadata.version(package)
+    return versions_by_name
 
 
 def finite(value: Any) -> Any:
@@ -229,7 +221,7 @@ def _recordings(store: TelemetryStore, parts: Sequence[Shown]) -> dict[str, Any]
         for name, node in store.nodes.items()
         for channel, recording in node.recordings.items()
     ]
-    tables += [(part.node, channel, *made) for part in parts for channel, made in part.section.tables.items()]
+    tables += [(part.node, channel, *table) for part in parts for channel, table in part.section.tables.items()]
     for name, channel, columns, table in tables:
         key = f"{name}.{channel}".replace("/", ".")
         arrays[key], arrays[f"{key}.columns"] = table, np.array(columns)
@@ -248,9 +240,8 @@ def _write_page(
         node = store.nodes.get(process.name)
         kind = plan.kind_of(process.name, node)
         if kind is not None and node is not None:
-            columns[process.name] = {
-                column.label: column.cell(node.stats, lockstep=store.lockstep) for column in kind.columns
-            }
+            cells = ((x.label, x.cell(node.stats, lockstep=store.lockstep)) for x in kind.columns)
+            columns[process.name] = dict(cells)
     links = [name for name in (MAIN_FILE, RECORDING) if (folder / name).exists()]
     links += [f"logs/{path.name}" for path in sorted((folder / "logs").glob("*.log"))]
     tails = {p.plan.name: list(p.tail)[-TAIL:] for p in outcome.processes if p.fault is not None and p.tail}
@@ -263,20 +254,14 @@ def _failed(section: str, error: Exception) -> str:
     return f"panel {section!r} failed: {type(error).__name__}: {error}"
 
 
-def _keep(path: Path, write: Callable[[IO[bytes]], Any]) -> list[str]:
-    """Writes a file to a temporary name and renames it; returns a line if that fails, and leaves nothing behind."""
-    temporary = path.with_name(path.name + ".part")
+def _keep(path: Path, write: Callable[[BinaryIO], Any]) -> list[str]:
+    """Writes a file as a whole; returns a line if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with replacement(path) as file:
             write(file)
-            file.flush()
-            os.fsync(file.fileno())  # a full disk may be reported only now
-        temporary.replace(path)
         return []
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         return [f"{path.name} could not be written: {error.strerror or error}"]
 
 
@@ -294,133 +279,108 @@ def make_page(
     columns: By node, its last cells of the live table, by their labels. tails: By node, the last lines of its output,
     for nodes that failed. files: Files next to the page, relative to it. lines: Gets a line per failed picture.
     """
-    charts: list[str] = []
     # in the order of starting: the plant before its controller; pictures before numbers
     in_order = list(reversed(parts))
-    parts = sorted(in_order, key=lambda one: not (one.section.charts or one.section.plots))
+    parts = sorted(in_order, key=lambda part: not (part.section.charts or part.section.plots))
     points, thinned, span = _budget(parts, files)
-    bodies = [_part(k, one, title, charts, points, lines) for k, one in enumerate(parts)]
     outcome = report["outcome"]
-    body = "\n".join(
+    return page.render(
+        f"{title}: {outcome['verdict']}",
+        _header(title, report, files, grave=any(finding.grave for part in parts for finding in part.section.findings)),
         [
-            _verdicts(outcome),
-            _findings(outcome["faults"], [outcome["cause"]] if outcome["cause"] else [], parts),
-            thinned,
-            _nodes(report["processes"], columns, tails),
-            html.WITHOUT_SCRIPTS,
-            *bodies,
-        ]
+            page.Part("verdicts", "Verdicts", _verdicts(outcome), "verdicts"),
+            page.Part("look", "What to look at", [_findings(outcome, parts), thinned], "what to look at"),
+            page.Part("nodes", "Nodes", _nodes(report["processes"], columns, tails), "nodes", is_open=True),
+            *(_part(k, part, title, points, lines) for k, part in enumerate(parts)),
+        ],
+        title,
+        span,
+        ", ".join(f"{name} {version}" for name, version in report["versions"].items()),
     )
-    anchors = [("top", title), ("verdicts", "verdicts"), ("look", "what to look at"), ("nodes", "nodes")]
-    anchors += [(f"part-{k}", one.title) for k, one in enumerate(parts)]
-    grave = any(found.grave for one in parts for found in one.section.findings)
-    versions = ", ".join(f"{escape(name)} {escape(str(value))}" for name, value in report["versions"].items())
-    header = _header(title, report, files, grave=grave)
-    return html.document(f"{title}: {outcome['verdict']}", anchors, header, body, charts, span, versions)
 
 
-def _budget(parts: Sequence[Shown], files: Sequence[str]) -> tuple[int, str, Span]:
+def _budget(parts: Sequence[Shown], files: Sequence[str]) -> tuple[int, page.Content, Span]:
     """Returns the number of points per line, a sentence if lines are thinned, and the span of the charts over time."""
-    charts = [
-        chart for one in parts for cards in one.section.charts.values() for card in cards for chart in card.charts
-    ]
-    points, thinned = max((len(chart.x) for chart in charts), default=0), ""
+    cards = [card for part in parts for cards in part.section.charts.values() for card in cards]
+    charts = [chart for card in cards for chart in card.charts]
+    points = max((len(chart.x) for chart in charts), default=0)
+    thinned: page.Content = ""
     if sum(len(chart.x) * len(chart.lines) for chart in charts) > MAX_VALUES:
         longest, points = points, MAX_VALUES // sum(len(chart.lines) for chart in charts)
         source = ", ".join(name for name in files if name.endswith(".npz")) or "no file"
-        thinned = (
-            f'<p class="soft">The charts show {points} of {longest} recorded points of a line, the smallest '
-            f"and the largest of each interval. All recorded points are in {escape(source)}.</p>"
+        thinned = page.soft(
+            f"The charts show {points} of {longest} recorded points of a line, the smallest "
+            f"and the largest of each interval. All recorded points are in {source}."
         )
-    timed = [chart.x for chart in charts if chart.timed and len(chart.x)]
-    begin = min((float(np.nanmin(x)) for x in timed), default=0.0)
-    end = max((float(np.nanmax(x)) for x in timed), default=1.0)
+    times = [chart.x for chart in charts if chart.timed and len(chart.x)]
+    begin = min((float(np.nanmin(x)) for x in times), default=0.0)
+    end = max((float(np.nanmax(x)) for x in times), default=1.0)
     return points, thinned, (begin, end if end > begin else begin + 1.0)
 
 
-def _header(title: str, report: Mapping[str, Any], files: Sequence[str], *, grave: bool) -> str:
-    """Returns the header. grave: whether a finding changed the run (safe stops, dropped commands), though all processes
-    ended well.
-    """
+def _header(title: str, report: Mapping[str, Any], files: Sequence[str], *, grave: bool) -> page.Element:
+    """Returns the header. grave: whether a finding changed the run, though all processes ended well."""
     outcome, launch, robot = report["outcome"], report["launch"], report["robot"]
     simulated_s = report["simulated_s"]
     colour, word = {True: "good", False: "bad", None: "warn"}[outcome["clean"]], outcome["verdict"]
     if grave and outcome["clean"]:
         colour, word = "warn", f"{word}, but look"
-    badges = html.badge(colour, word)
+    badges = [page.badge(colour, word)]
     if outcome["timing"]:
-        badges += html.badge("good" if outcome["on_time"] else "warn", outcome["timing"])
-    several = title != robot["name"] and str(robot["name"]) in title.split(", ")
-    about = html.facts(
+        badges.append(page.badge("good" if outcome["on_time"] else "warn", outcome["timing"]))
+    has_several = title != robot["name"] and str(robot["name"]) in title.split(", ")
+    facts = page.facts(
         [
-            ("robots", title) if several else ("robot", robot["name"]),
-            ("model", "" if several else (robot["fingerprint"] or "")[:12]),
+            ("robots", title) if has_several else ("robot", robot["name"]),
+            ("model", "" if has_several else (robot["fingerprint"] or "")[:12]),
             ("ran", f"{report['duration_s']:.1f} s"),
             ("simulated", "" if simulated_s is None else f"{simulated_s:g} s in lockstep"),
             ("launch file", launch["file"]),
             ("created", str(report["created"]).replace("T", " ")),
         ]
     )
-    given = "".join(
-        f'<span class="mono">{escape(name)}:=<b>{escape(str(value))}</b></span>'
+    arguments = [
+        page.tag("span", f"{name}:=", page.tag("b", str(value)), kind="mono")
         for name, value in launch["arguments"].items()
-    )
-    arguments = html.more("arguments", f'<div class="facts">{given}</div>') if given else ""
-    ended = f"status {outcome['exit_code']}: {outcome['reason'] or 'no reason given'}"
-    listed = f'<p class="soft">Files: {html.links(files)}</p>'
-    return html.header(title, badges, ended, f"{about}\n{arguments}\n{listed}\n")
+    ]
+    folded = page.fold("arguments", page.tag("div", arguments, kind="facts")) if arguments else ""
+    status = f"status {outcome['exit_code']}: {outcome['reason'] or 'no reason given'}"
+    return page.header(title, badges, status, facts, folded, page.soft("Files: ", page.links(files)))
 
 
-def _verdicts(outcome: Mapping[str, Any]) -> str:
+def _verdicts(outcome: Mapping[str, Any]) -> page.Content:
     """Returns the table of verdicts: measured values with their bounds, and what was not judged."""
     words = {True: "met", False: "broken", None: "not judged"}
     rows = [
         [
-            html.cell(row["subject"], label="bound on"),
-            html.cell(f"<b>{escape(row['node'])}</b>"),
-            html.state(words[row["passed"]], good=row["passed"]),
-            html.cell(escape(row["sentence"])),
+            row["subject"],
+            page.tag("b", row["node"]),
+            page.state(words[row["passed"]], good=row["passed"]),
+            row["sentence"],
         ]
         for row in sorted(outcome["verdicts"], key=lambda verdict: verdict["subject"])
     ]
     if not rows:
-        return html.section("verdicts", "Verdicts", "Nothing was judged: no node of this launch has bounds.")
-    return html.section("verdicts", "Verdicts", html.table(rows, ("bound on", "node", "", ""), "nodes verdicts"))
+        return "Nothing was judged: no node of this launch has bounds."
+    return page.table(rows, ("bound on", "node", "", ""), "nodes verdicts")
 
 
-def _findings(faults: Sequence[str], notes: Sequence[str], parts: Sequence[Shown]) -> str:
-    items = [_finding(Finding(fault, grave=True), "", "") for fault in faults]
-    items += [_finding(Finding(note), "", "") for note in notes]
-    found = [(one, part, k) for k, part in enumerate(parts) for one in part.section.findings]
-    for one, part, k in sorted(found, key=lambda item: not item[0].grave):
-        charted = next((n for n, other in enumerate(parts) if other.node == part.node and other.section.charts), k)
-        items.append(_finding(one, part.node, f"part-{k if part.section.charts else charted}"))
-    shown = f'<ul class="look">{"".join(items)}</ul>' if items else f'<p class="nothing">{_NOTHING}</p>'
-    return html.section("look", "What to look at", shown)
-
-
-def _finding(one: Finding, node: str, part: str) -> str:
-    chips = "".join(
-        f'<button data-from="{begin!r}" data-to="{end!r}" data-part="{part}">{_span(begin, end)}</button>'
-        for begin, end in one.spans[:_SPANS]
-    )
-    rest = len(one.spans) - _SPANS
-    if rest > 0:
-        chips += f'<span class="soft">and {rest} more, until {one.spans[-1][1]:.2f} s</span>'
-    of = f'<span class="of">{escape(node)}:</span> ' if node else ""
-    kind = ' class="grave"' if one.grave else ""
-    return f"<li{kind}>{of}{escape(one.text)}{f'<span class=spans>{chips}</span>' if chips else ''}</li>"
-
-
-def _span(begin: float, end: float) -> str:
-    return f"{begin:.2f} s" if end - begin < 0.01 else f"{begin:.2f} \N{EN DASH} {end:.2f} s"
+def _findings(outcome: Mapping[str, Any], parts: Sequence[Shown]) -> page.Element:
+    entries = [(Finding(fault, grave=True), "", "") for fault in outcome["faults"]]
+    entries += [(Finding(outcome["cause"]), "", "")] if outcome["cause"] else []
+    of_parts = [(finding, part, k) for k, part in enumerate(parts) for finding in part.section.findings]
+    for finding, part, k in sorted(of_parts, key=lambda entry: not entry[0].grave):
+        charted = next((n for n, peer in enumerate(parts) if peer.node == part.node and peer.section.charts), k)
+        entries.append((finding, part.node, f"part-{k if part.section.charts else charted}"))
+    return page.findings(entries) if entries else page.tag("p", _NOTHING, kind="nothing")
 
 
 def _nodes(
     processes: Sequence[Mapping[str, Any]], columns: Mapping[str, Mapping[str, str]], tails: Mapping[str, Sequence[str]]
-) -> str:
+) -> page.Content:
     labels = list(dict.fromkeys(label for cells in columns.values() for label, text in cells.items() if text))
-    rows, parameters = [], []
+    rows: list[list[page.Content]] = []
+    parameters: list[page.Content] = []
     for process in processes:
         name, share = process["name"], process["cpu_share"]
         cells = [("CPU", "" if share is None else f"{process['cpu_s']:.1f} s, {100.0 * share:.0f} %")]
@@ -428,35 +388,36 @@ def _nodes(
         good = process["state"] in _OK_STATES and process["clean"] and not process["faults"]
         rows.append(
             [
-                html.cell(f"<b>{escape(name)}</b>"),
-                html.state(process["state"], good=good),
-                html.cell(str(process["restarts"]), label="restarts"),
+                page.tag("b", name),
+                page.state(process["state"], good=good),
+                str(process["restarts"]),
                 # on one line unless it is long
-                *(html.cell(escape(text), "words" if len(text) > _LONG else "", label) for label, text in cells),
-                html.cell(escape("; ".join([*process["causes"], *process["faults"]])), "words soft", "how it ended"),
+                *(page.cell(text, "words" if len(text) > _LONG else "", label) for label, text in cells),
+                page.cell("; ".join([*process["causes"], *process["faults"]]), "words soft", "how it ended"),
             ]
         )
         if process["parameters"]:
-            parameters.append(f"<h3>{escape(name)}</h3>{html.numbers(process['parameters'])}")
-    last = "".join(
-        f'<h3>{escape(name)} wrote at its end</h3><pre class="tail">{escape(chr(10).join(lines))}</pre>'
+            parameters.append([page.tag("h3", name), page.numbers(process["parameters"])])
+    outputs = [
+        [page.tag("h3", f"{name} wrote at its end"), page.tag("pre", "\n".join(lines), kind="tail")]
         for name, lines in tails.items()
-    )
+    ]
     head = ("node", "state", "restarts", "CPU", *labels, "how it ended")
-    said = html.more("parameters", "".join(parameters)) if parameters else ""
-    return html.part("nodes", "Nodes", (), f"{html.table(rows, head, 'nodes')}{last}{said}")
+    return [page.table(rows, head, "nodes"), outputs, page.fold("parameters", parameters) if parameters else ""]
 
 
-def _part(k: int, shown: Shown, title: str, charts: list[str], points: int, lines: list[str]) -> str:
-    content = shown.section
-    body = [f"<h3>{escape(name)}</h3>{html.cards(cards, charts, points)}" for name, cards in content.charts.items()]
-    for name, draw in content.plots.items():
+def _part(k: int, part: Shown, title: str, points: int, lines: list[str]) -> page.Part:
+    section = part.section
+    groups = section.charts.items()
+    content: list[page.Content] = [[page.tag("h3", name), page.cards(cards, points)] for name, cards in groups]
+    for name, draw in section.plots.items():
         try:
-            source = html.picture(draw, title)
+            source = page.picture(draw, title)
         except Exception as error:  # noqa: BLE001  a panel, possibly of another package, must not prevent the report
-            lines.append(_failed(shown.title, error))
-            body.append(f'<p class="soft">The picture {escape(name)} could not be drawn: {escape(str(error))}</p>')
+            lines.append(_failed(part.title, error))
+            content.append(page.soft(f"The picture {name} could not be drawn: {error}"))
         else:
-            body.append(f'<h3>{escape(name)}</h3><img class="picture" alt="{escape(name)}" src="{source}">')
-    body.append(html.more("numbers", html.numbers(content.content), opened=not body))
-    return html.part(f"part-{k}", shown.title, content.lines, "".join(body))
+            content += [page.tag("h3", name), page.tag("img", kind="picture", alt=name, src=source)]
+    content.append(page.fold("numbers", page.numbers(section.content), is_open=not content))
+    notes = [page.tag("span", line, kind="soft") for line in section.lines]
+    return page.Part(f"part-{k}", part.title, content, part.title, is_open=True, notes=notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -19,11 +20,14 @@ from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.graph import announce_launch
 from dyn_service.graph.middleware.stop import LAUNCHER
 
-_ROOM = 48
+_SOCKET_BYTES = 48
 """Minimum number of bytes for a socket's name in the folder; longer names are shortened (see `topics`)."""
-_LAST = "/tmp"
+_LAST_RESORT = "/tmp"
+_CLEANUP_S = 10.0
+"""Longest wait for the cleanup process, which gives processes two seconds to end."""
+_LOG = logging.getLogger(__name__)
 _PREFIX = "dyn-"
-_ADDED = len(_PREFIX) + 8
+_SUFFIX_BYTES = len(_PREFIX) + 8
 """Bytes that `mkdtemp` adds to the path, without the slash."""
 
 
@@ -37,10 +41,12 @@ class Runtime:
 
     def __init__(self, name: str = "") -> None:
         self.folder = make_folder(name=name)
-        self.pipe, held = os.pipe()
-        self._ends = os.fdopen(self.pipe, "rb"), os.fdopen(held, "wb")
+        # a pipe, because the system closes it also when the launcher is killed
+        self.pipe, write_end = os.pipe()
+        self._ends = os.fdopen(self.pipe, "rb"), os.fdopen(write_end, "wb")
         self._link = announce_launch(self.folder)
         self._cleanup = subprocess.Popen(
+            # isolated and without site: it must start in milliseconds and import nothing of the user's folder
             [sys.executable, "-I", "-S", orphan_cleanup.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -57,16 +63,21 @@ class Runtime:
 
     def variables(self) -> dict[str, str]:
         """Environment variables with the folder and the pipe."""
-        return {
-            topics.RUNTIME_DIR: str(self.folder),
-            LAUNCHER: f"{self.pipe}:{os.fstat(self.pipe).st_ino}:{orphan_cleanup.__file__}",
-        }
+        pipe = f"{self.pipe}:{os.fstat(self.pipe).st_ino}:{orphan_cleanup.__file__}"
+        return {topics.RUNTIME_DIR: str(self.folder), LAUNCHER: pipe}
 
     def close(self) -> None:
-        """Lets the cleanup process end remaining processes, and removes the folder."""
+        """Lets the cleanup process end remaining processes, and removes the folder.
+
+        A cleanup process that takes longer than `_CLEANUP_S` is killed, with a warning.
+        """
         with contextlib.suppress(OSError):
             self._pipe.close()
-        self._cleanup.wait()
+        try:
+            self._cleanup.wait(_CLEANUP_S)
+        except subprocess.TimeoutExpired:
+            self._cleanup.kill()
+            _LOG.warning("the cleanup of %s took over %g s and was killed: processes may run", self.folder, _CLEANUP_S)
         for end in self._ends:
             end.close()
         if self._link is not None:
@@ -86,18 +97,18 @@ def make_folder(environment: Mapping[str, str] = os.environ, name: str = "") -> 
     Candidates whose path is too long for socket names are skipped; `/tmp` is tried last. The folder's name starts with
     as much of the launch's name as fits.
     """
-    bases = [environment.get("XDG_RUNTIME_DIR"), environment.get("TMPDIR"), tempfile.gettempdir(), _LAST]
+    bases = [environment.get("XDG_RUNTIME_DIR"), environment.get("TMPDIR"), tempfile.gettempdir(), _LAST_RESORT]
     faults = []
     for base in dict.fromkeys(path for path in bases if path and os.path.isabs(path)):
-        room = topics.MAX_IPC_PATH - (len(os.fsencode(base)) + 1 + _ADDED + 1 + _ROOM)
+        room = topics.MAX_IPC_PATH - (len(os.fsencode(base)) + 1 + _SUFFIX_BYTES + 1 + _SOCKET_BYTES)
         if room < 0:
             faults.append(f"{base!r}: paths of sockets in it would be too long")
             continue
         try:
             if base == environment.get("XDG_RUNTIME_DIR"):
                 topics.check_owner(Path(base))
-            shown = re.sub(r"[^A-Za-z0-9_]+", "-", name)[: max(0, room - 1)]
-            prefix = f"{_PREFIX}{shown}-" if shown else _PREFIX
+            readable = re.sub(r"[^A-Za-z0-9_]+", "-", name)[: max(0, room - 1)]
+            prefix = f"{_PREFIX}{readable}-" if readable else _PREFIX
             return topics.check_owner(Path(tempfile.mkdtemp(prefix=prefix, dir=base)))
         except OSError as error:
             faults.append(f"{base!r}: {error.strerror}" if not isinstance(error, DynError) else str(error))

@@ -140,7 +140,7 @@ class Include(_Action, kw_only=True):
     arg: list[Pair] = []
     let: list[Pair] = []
 
-    def given(self) -> Iterator[tuple[Place, Pair]]:
+    def arguments(self) -> Iterator[tuple[Place, Pair]]:
         """Returns each argument with its place in the action; the last of the same name counts, as in ROS 2."""
         for key, pairs in (("arg", self.arg), ("let", self.let)):
             for k, pair in enumerate(pairs):
@@ -170,7 +170,7 @@ ACTIONS: dict[str, type[msgspec.Struct]] = {
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedAction:
     """An action and its place in the file."""
 
     action: Any
@@ -183,7 +183,12 @@ class LaunchFile:
 
     path: Path
     document: Document
-    actions: tuple[Placed, ...]
+    actions: tuple[PlacedAction, ...]
+
+    @property
+    def argument_names(self) -> set[str]:
+        """Names of the arguments that this file declares, without those of its groups and includes."""
+        return {action.action.name for action in self.actions if isinstance(action.action, Arg)}
 
 
 def read_launch_file(path: Path) -> LaunchFile:
@@ -200,30 +205,30 @@ def read_launch_file(path: Path) -> LaunchFile:
     return LaunchFile(path.resolve(), document, actions_of(document, root["launch"], ("launch",)))
 
 
-def actions_of(document: Document, values: Any, place: Place) -> tuple[Placed, ...]:
+def actions_of(document: Document, values: Any, place: Place) -> tuple[PlacedAction, ...]:
     """Returns the list of actions at `place`."""
     if not isinstance(values, list):
         raise document.fault(f"expected a list of actions, got {_kind(values)}", place)
-    placed: list[Placed] = []
+    placed_actions: list[PlacedAction] = []
     for index, entry in enumerate(values):
-        at = (*place, index)
+        entry_place = (*place, index)
         if not isinstance(entry, dict) or len(entry) != 1:
-            raise document.fault(f"expected an action, a map with one key, got {_kind(entry)}", at)
+            raise document.fault(f"expected an action, a map with one key, got {_kind(entry)}", entry_place)
         ((name, body),) = entry.items()
         kind = ACTIONS.get(name)
         if kind is None:
-            raise document.fault(f"unknown action {name!r}{suggestion(name, ACTIONS)}", at)
+            raise document.fault(f"unknown action {name!r}{suggestion(name, ACTIONS)}", entry_place)
         if kind is Group and isinstance(body, list):
             body = {"children": body}
         if name.startswith("log_") and isinstance(body, dict):
             body = {"level": name.removeprefix("log_"), **body}
         if not isinstance(body, dict):
-            raise document.fault(f"expected a map of keys, got {_kind(body)}", (*at, name))
-        placed.append(Placed(document.convert(body, kind, (*at, name)), (*at, name)))
-    return tuple(placed)
+            raise document.fault(f"expected a map of keys, got {_kind(body)}", (*entry_place, name))
+        placed_actions.append(PlacedAction(document.convert(body, kind, (*entry_place, name)), (*entry_place, name)))
+    return tuple(placed_actions)
 
 
-def inner_actions(document: Document, group: Group, place: Place) -> tuple[Placed, ...]:
+def inner_actions(document: Document, group: Group, place: Place) -> tuple[PlacedAction, ...]:
     """Returns the actions of the group at `place`."""
     # a group is a list, or a map with `children`: the place follows the file
     inner = (*place, "children") if (*place, "children") in document.lines else place

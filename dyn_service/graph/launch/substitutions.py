@@ -38,9 +38,7 @@ _FALSE = frozenset({"false", "0", "no", "off"})
 
 @dataclass(frozen=True)
 class Scope:
-    """The context of substitutions: their file, the variables so far, the environment, the launch's folder, the
-    namespace.
-    """
+    """The context of substitutions: their file, variables, environment, the launch's folder, the namespace."""
 
     file: Path
     variables: Mapping[str, str]
@@ -50,11 +48,7 @@ class Scope:
 
 
 def substitute(text: str, scope: Scope) -> str:
-    """Returns the text with all substitutions replaced.
-
-    Raises:
-        InvalidArgumentError: A substitution is invalid; names it and the fault.
-    """
+    """Returns the text with all substitutions replaced; raises `InvalidArgumentError` for an invalid one."""
     result, end = _scan(text, 0, scope, depth=0, closing=False)
     assert end == len(text)
     return result
@@ -70,49 +64,49 @@ def truth(text: str) -> bool:
     raise InvalidArgumentError(f"{text!r} is not a condition: expected true or false")
 
 
-def _scan(text: str, at: int, scope: Scope, *, depth: int, closing: bool) -> tuple[str, int]:
-    """Reads plain text from `at`; with `closing`, up to the space or bracket that ends an argument."""
+def _scan(text: str, index: int, scope: Scope, *, depth: int, closing: bool) -> tuple[str, int]:
+    """Reads plain text from `index`; with `closing`, up to the space or bracket that ends an argument."""
     parts: list[str] = []
     quote = ""
-    while at < len(text):
-        char = text[at]
-        if char == "\\" and text[at + 1 : at + 2] in ("$", "\\", '"', "'"):
-            parts.append(text[at + 1])
-            at += 2
-        elif text.startswith("$(", at):
-            value, at = _call(text, at, scope, depth + 1)
+    while index < len(text):
+        char = text[index]
+        if char == "\\" and text[index + 1 : index + 2] in ("$", "\\", '"', "'"):
+            parts.append(text[index + 1])
+            index += 2
+        elif text.startswith("$(", index):
+            value, index = _call(text, index, scope, depth + 1)
             parts.append(value)
         elif closing and quote and char == quote:
             quote = ""
-            at += 1
+            index += 1
         elif closing and not quote and char in "\"'":
             quote = char
-            at += 1
+            index += 1
         elif closing and not quote and (char == ")" or char in _BLANKS):
             break
         else:
             parts.append(char)
-            at += 1
+            index += 1
     if quote:
         raise InvalidArgumentError(f"{text!r}: a quote {quote} is not closed")
-    return "".join(parts), at
+    return "".join(parts), index
 
 
-def _call(text: str, at: int, scope: Scope, depth: int) -> tuple[str, int]:
-    """Evaluates the substitution at `at`; returns its value and the index after it."""
+def _call(text: str, index: int, scope: Scope, depth: int) -> tuple[str, int]:
+    """Evaluates the substitution at `index`; returns its value and the index after it."""
     if depth > _MAX_DEPTH:
         raise InvalidArgumentError(f"substitutions are nested more than {_MAX_DEPTH} deep")
-    start = at
-    at += 2
+    start = index
+    index += 2
     words: list[str] = []
     while True:
-        while at < len(text) and text[at] in _BLANKS:
-            at += 1
-        if at >= len(text):
+        while index < len(text) and text[index] in _BLANKS:
+            index += 1
+        if index >= len(text):
             raise InvalidArgumentError(f"{text[start:]!r}: the bracket of the substitution is not closed")
-        if text[at] == ")":
+        if text[index] == ")":
             break
-        word, at = _scan(text, at, scope, depth=depth, closing=True)
+        word, index = _scan(text, index, scope, depth=depth, closing=True)
         words.append(word)
     if not words:
         raise InvalidArgumentError("'$()' is empty: expected the name of a substitution")
@@ -121,11 +115,13 @@ def _call(text: str, at: int, scope: Scope, depth: int) -> tuple[str, int]:
         if name in ("eval", "command"):
             raise InvalidArgumentError(f"substitution '$({name} ..)' is refused: launch files run no code")
         raise InvalidArgumentError(f"unknown substitution '$({name} ..)'{suggestion(name, _FUNCTIONS)}")
-    function, least, most = _FUNCTIONS[name]
-    if not least <= len(arguments) <= most:
-        count = str(least) if least == most else f"at least {least}" if most > _MANY else f"{least} to {most}"
+    function, min_count, max_count = _FUNCTIONS[name]
+    if not min_count <= len(arguments) <= max_count:
+        count = str(min_count)
+        if max_count > min_count:
+            count = f"at least {min_count}" if max_count > _MANY else f"{min_count} to {max_count}"
         raise InvalidArgumentError(f"substitution '$({name} ..)' takes {count} arguments, got {len(arguments)}")
-    return function(scope, arguments), at + 1
+    return function(scope, arguments), index + 1
 
 
 def _var(scope: Scope, arguments: list[str]) -> str:
@@ -209,8 +205,8 @@ class FileValues:
 
     def condition(self, action: Any, place: Place) -> bool:
         """Returns whether the action's `if` and `unless` hold."""
-        for key, value, wanted in (("if", action.if_, True), ("unless", action.unless, False)):
-            if value is not None and self.truth(value, (*place, key)) is not wanted:
+        for key, value, expected_truth in (("if", action.if_, True), ("unless", action.unless, False)):
+            if value is not None and self.truth(value, (*place, key)) is not expected_truth:
                 return False
         return True
 
@@ -220,15 +216,15 @@ class FileValues:
         with self.located(place):
             return truth(text)
 
-    def number(self, value: Text, place: Place, *, least: float = 0.0) -> float:
-        """Returns the value as a number of at least `least`."""
+    def number(self, value: Text, place: Place, *, minimum: float = 0.0) -> float:
+        """Returns the value as a number of at least `minimum`."""
         text = self.text(value, place)
         try:
             number = float(text)
         except ValueError:
             raise self.document.fault(f"expected a number, got {text!r}", place) from None
-        if not least <= number < float("inf"):
-            raise self.document.fault(f"expected a number of at least {least:g}, got {text}", place)
+        if not minimum <= number < float("inf"):
+            raise self.document.fault(f"expected a number of at least {minimum:g}, got {text}", place)
         return number
 
     def words(self, value: Text, place: Place) -> list[str]:
@@ -248,6 +244,7 @@ class FileValues:
         if isinstance(value, str) and "$(" in value:
             with self.located(place):
                 text = substitute(value, self.scope() if scope is None else scope)
+            # "1" from a substitution is a number for a parameter, as in ROS 2
             return parse_document(text, self.document.file).value
         return value
 
@@ -260,9 +257,7 @@ def as_written(value: Text) -> str:
 
 
 def show_arguments(path: Path | str) -> list[str]:
-    """Returns the output of `--show-args`: the arguments of a launch file and its includes, with description, default
-    and choices.
-    """
+    """Returns the arguments of a launch file and its includes as lines: description, default, choices."""
     arguments, includes = declared_arguments(path)
     lines = []
     for name, arg in arguments.items():
@@ -277,29 +272,30 @@ def show_arguments(path: Path | str) -> list[str]:
 def declared_arguments(path: Path | str) -> tuple[dict[str, Arg], list[str]]:
     """Returns the arguments of a launch file and its includes by name, and includes whose path depends on arguments."""
     arguments: dict[str, Arg] = {}
-    return arguments, _declared(read_launch_file(Path(path)), arguments, [])
+    return arguments, _collect_arguments(read_launch_file(Path(path)), arguments, [])
 
 
-def _declared(launch: LaunchFile, found: dict[str, Arg], within: list[Path]) -> list[str]:
+def _collect_arguments(launch: LaunchFile, arguments: dict[str, Arg], including_files: list[Path]) -> list[str]:
     """Adds the declared arguments; returns included files whose path depends on variables."""
-    unread: list[str] = []
+    unread_files: list[str] = []
     actions = list(launch.actions)
     while actions:
-        placed = actions.pop(0)
-        action = placed.action
+        placed_action = actions.pop(0)
+        action = placed_action.action
         if isinstance(action, Arg):
-            found.setdefault(action.name, action)
+            arguments.setdefault(action.name, action)
         elif isinstance(action, Group):
-            actions[:0] = inner_actions(launch.document, action, placed.place)
+            actions[:0] = inner_actions(launch.document, action, placed_action.place)
         elif isinstance(action, Include):
             try:
                 file = launch.path.parent / substitute(as_written(action.file), Scope(launch.path, {}, os.environ))
             except InvalidArgumentError:
-                unread.append(as_written(action.file))
+                unread_files.append(as_written(action.file))
                 continue
-            if file not in within:  # a file that includes itself under a condition declares nothing new
+            # a file that includes itself under a condition declares nothing new
+            if file not in including_files:
                 inner: dict[str, Arg] = {}
-                unread += _declared(read_launch_file(file), inner, [*within, file])
-                given = {as_written(pair.name) for _, pair in action.given()}
-                found |= {name: arg for name, arg in inner.items() if name not in given | found.keys()}
-    return unread
+                unread_files += _collect_arguments(read_launch_file(file), inner, [*including_files, file])
+                given_names = {as_written(pair.name) for _, pair in action.arguments()}
+                arguments |= {name: arg for name, arg in inner.items() if name not in given_names | arguments.keys()}
+    return unread_files

@@ -40,6 +40,7 @@ from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.middleware import telemetry, topics
 from dyn_service.graph.middleware.telemetry import ENDPOINT, RESTARTS, Beat, Ready, TelemetryStore
+from dyn_service.graph.middleware.zmq_sockets import close_context
 from dyn_service.graph.report.verdicts import Subject, Verdict
 
 DRAIN_S = 0.2
@@ -74,23 +75,21 @@ class Outcome:
 
     def broken(self, subject: Subject) -> list[str]:
         """Returns a sentence for each bound on the robot, or on the timing, that was not met."""
-        return [f"{node}: {verdict.sentence}" for node, verdict in self._on(subject) if verdict.passed is False]
+        return [f"{node}: {v.sentence}" for node, v in self._verdicts_on(subject) if v.passed is False]
 
     @property
     def clean(self) -> bool | None:
         """Whether there was no fault and the robot met every bound; None if none of them could be judged."""
-        return False if self.faults else self._met("robot")
+        return False if self.faults else self._all_met("robot")
 
     @property
     def on_time(self) -> bool | None:
         """Whether every bound on the timing was met; None if none of them could be judged, as in lockstep."""
-        return self._met("timing")
+        return self._all_met("timing")
 
     @property
     def exit_code(self) -> int:
-        """1 with faults; with `check`, `NOT_CLEAN` if the run is not clean, `LATE` if only the timing broke a bound;
-        else 0.
-        """
+        """1 with faults; with `check`, `NOT_CLEAN` if not clean, `LATE` if only the timing broke a bound; else 0."""
         if self.faults:
             return 1
         return 0 if not self.check else NOT_CLEAN if not self.clean else LATE if self.on_time is False else 0
@@ -108,12 +107,12 @@ class Outcome:
         return self._words("timing", "on time", "late")
 
     def _judged(self, subject: Subject) -> int:
-        return sum(verdict.passed is not None for _, verdict in self._on(subject))
+        return sum(verdict.passed is not None for _, verdict in self._verdicts_on(subject))
 
-    def _on(self, subject: Subject) -> list[tuple[str, Verdict]]:
+    def _verdicts_on(self, subject: Subject) -> list[tuple[str, Verdict]]:
         return [(node, verdict) for node, verdict in self.verdicts if verdict.subject == subject]
 
-    def _met(self, subject: Subject) -> bool | None:
+    def _all_met(self, subject: Subject) -> bool | None:
         return not self.broken(subject) if self._judged(subject) else None
 
     def _words(self, subject: Subject, good: str, bad: str) -> str:
@@ -148,17 +147,18 @@ class Supervisor:
         self.store = TelemetryStore()
         self.outcome = Outcome()
         self.ready_s: float | None = None
-        self._cpu: Ticks | None = None
+        self._cpu_begin: Ticks | None = None
         self._runtime = runtime
         self._listener = listener
         self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._kill = asyncio.Event()
         self._changed = asyncio.Event()
         self.endpoint = f"ipc://{runtime.folder}/.launcher"
         environment = launch_environment(self.endpoint) | runtime.variables() | dict(variables or {})
         hooks = Hooks(listener.output, listener.notice, runtime.group, self._changed.set, (runtime.pipe,))
         self.processes = [
-            ManagedProcess(one, {**environment, telemetry.NODE: one.name}, hooks) for one in plan.processes
+            ManagedProcess(process_plan, {**environment, telemetry.NODE: process_plan.name}, hooks)
+            for process_plan in plan.processes
         ]
         self.outcome.processes = self.processes
 
@@ -170,7 +170,7 @@ class Supervisor:
     def request_stop(self, reason: str) -> None:
         """Stops the launch; the second call kills the processes at once."""
         if self._stop.is_set():
-            self._hurry.set()
+            self._kill.set()
         else:
             self.outcome.reason = reason
             self._stop.set()
@@ -179,34 +179,43 @@ class Supervisor:
         """Runs the launch and returns its outcome."""
         loop = asyncio.get_running_loop()
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        with contextlib.suppress(ValueError, RuntimeError):  # only the main thread can handle signals
+        # only the main thread can handle signals
+        with contextlib.suppress(ValueError, RuntimeError):
             for number in numbers:
                 loop.add_signal_handler(number, self.request_stop, f"received {number.name}")
         context = zmq.asyncio.Context()
         pull = context.socket(zmq.PULL)
-        pull.setsockopt(zmq.LINGER, 0)
-        pull.setsockopt(zmq.RCVHWM, 0)
-        topics.listen(pull, self.endpoint)
+        try:
+            pull.setsockopt(zmq.LINGER, 0)
+            # without a limit: nodes drop telemetry that is not received, and a report without its rows is worth little
+            pull.setsockopt(zmq.RCVHWM, 0)
+            topics.listen(pull, self.endpoint)
+            await self._run(pull, duration_s)
+        finally:
+            pull.close()  # in its event loop
+            close_context(context)
+            for number in numbers:
+                loop.remove_signal_handler(number)
+        self.outcome.simulated_s = self.store.simulated_s
+        self._judge()
+        return self.outcome
+
+    async def _run(self, pull: zmq.asyncio.Socket, duration_s: float | None) -> None:
         listening = asyncio.create_task(self._listen(pull))
-        others = [asyncio.create_task(self._tick()), asyncio.create_task(self._look_for_silence())]
+        watchers = [asyncio.create_task(self._tick()), asyncio.create_task(self._look_for_silence())]
         runs: list[asyncio.Task[None]] = []
         try:
             await self._start(runs)
             await self._watch(duration_s)
         finally:
             self.outcome.running_s = self.running_s
-            self.outcome.cpu = cpu_shares(self._cpu, cpu_ticks())
+            self.outcome.cpu = cpu_shares(self._cpu_begin, cpu_ticks())
             await self._shut_down(runs)
+            # the last stats and faults of the nodes may still be on their way
             await asyncio.sleep(DRAIN_S)
-            for task in (listening, *others):
+            for task in (listening, *watchers):
                 task.cancel()
-            await asyncio.gather(listening, *others, return_exceptions=True)
-            context.destroy(linger=0)
-            for number in numbers:
-                loop.remove_signal_handler(number)
-        self.outcome.simulated_s = self.store.simulated_s
-        self._judge()
-        return self.outcome
+            await asyncio.gather(listening, *watchers, return_exceptions=True)
 
     async def _start(self, runs: list[asyncio.Task[None]]) -> None:
         for process in self.processes:
@@ -223,7 +232,7 @@ class Supervisor:
             self._look_for_failures()
             await self._wait_for_change(WATCH_PERIOD_S)
             waited_s += WATCH_PERIOD_S
-        self._cpu = cpu_ticks()
+        self._cpu_begin = cpu_ticks()
         self.ready_s = time.monotonic()
         if not self._stop.is_set():
             self._listener.notice(f"ready: {len(self.processes)} processes")
@@ -264,7 +273,7 @@ class Supervisor:
                 return
             if process.state is ProcessState.FAILED:
                 self.request_stop(f"{process.plan.name} {process.fault}")
-                self._listener.notice(f"{process.plan.name}: {process.fault} ({process.plan.where})")
+                self._listener.notice(f"{process.plan.name}: {process.fault} ({process.plan.origin})")
             elif process.state is ProcessState.DONE and process.plan.on_exit_shutdown:
                 self.request_stop(f"{process.plan.name} has exited")
 
@@ -277,9 +286,11 @@ class Supervisor:
         self._stop.set()
         for process in self.processes:
             process.stopping.set()  # no more restarts
-        for process in reversed(self.processes[: len(runs)]):
-            await process.stop(self._hurry)
-        await asyncio.gather(*runs)
+        started = list(zip(self.processes, runs, strict=False))
+        # controllers were started last and end first, so that they release the plant while it runs
+        for process, _ in reversed(started):
+            await process.stop(self._kill)
+        await asyncio.gather(*(run for process, run in started if process.exited.is_set()))
 
     async def _listen(self, pull: zmq.asyncio.Socket) -> None:
         while True:
@@ -304,6 +315,7 @@ class Supervisor:
         while True:
             await asyncio.sleep(WATCH_PERIOD_S)
             now = time.monotonic()
+            # bounded, so that nodes are not taken for hung after the machine or the launcher was suspended
             elapsed, last = min(now - last, 3.0 * WATCH_PERIOD_S), now
             for process in self.processes:
                 process.watch(elapsed)
@@ -318,9 +330,9 @@ class Supervisor:
             name, faults = process.plan.name, self.outcome.faults
             if process.fault is not None:
                 brief, node = f"{name} {process.fault}", self.store.nodes.get(name)
-                errors = (
-                    node.faults[-1:] if node is not None and process.exits[-1:] > [0] else []
-                )  # if it was not killed
+                # a process that was killed reported nothing about its end
+                has_reported = node is not None and process.exits[-1:] > [0]
+                errors = node.faults[-1:] if node is not None and has_reported else []
                 sentence = ": ".join([brief, *errors])
                 faults.append(sentence)
                 if self.outcome.reason == brief:
@@ -342,6 +354,8 @@ MAX_FAILED_STARTS = 3
 WRONG_STATUS = 2
 """Exit status of a node whose arguments are invalid; it is not restarted."""
 MAX_DELAY_S = 30.0
+KILL_S = 10.0
+"""A process that SIGKILL does not end, for example one in a stuck system call, is given up after this time."""
 TAIL_LINES = 200
 
 
@@ -366,13 +380,13 @@ class Hooks:
     """Callbacks of a process.
 
     output: a line that the process wrote. notice: a line about it. group: its process group, and whether it started or
-    ended. changed: its state changed. inherited: file descriptors that the process inherits.
+    ended. state_changed: its state changed. inherited: file descriptors that the process inherits.
     """
 
     output: Callable[[ProcessPlan, str], None]
     notice: Callable[[str], None]
     group: Callable[[int, bool], None]
-    changed: Callable[[], None]
+    state_changed: Callable[[], None]
     inherited: tuple[int, ...] = ()
 
 
@@ -392,16 +406,16 @@ class ManagedProcess:
     fault: str | None = None
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    exited: asyncio.Event = field(default_factory=asyncio.Event)
     _process: asyncio.subprocess.Process | None = None
-    _sent: set[int] = field(default_factory=set)
+    _sent_signals: set[int] = field(default_factory=set)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _ready_s: float | None = None
     _silent_s: float = 0.0
     _timeout_s: float | None = None
-    _killed_for: str | None = None
+    _kill_cause: str | None = None
     _quick_deaths: int = 0
-    _ever_ready: bool = False
+    _was_ready: bool = False
 
     async def run(self) -> None:
         """Runs the process until it is stopped, is done, or fails for good."""
@@ -409,7 +423,8 @@ class ManagedProcess:
             while not self.stopping.is_set():
                 status = await self._run_once()
                 if status is None or self.stopping.is_set():
-                    self.fault = self.fault or self._killed_for  # it hung while the launch was stopping
+                    # it hung while the launch was stopping
+                    self.fault = self.fault or self._kill_cause
                     break
                 if not self._after_death(status):
                     return
@@ -421,14 +436,14 @@ class ManagedProcess:
             if self.state not in ENDED:
                 self._enter(ProcessState.STOPPED)
         finally:
-            self.ended.set()
+            self.exited.set()
 
     def mark_ready(self, pid: int) -> None:
         """Handles the message "ready" of the process with this id."""
         if self.state is ProcessState.STARTING and self._is_ours(pid):
-            if self._ever_ready:
+            if self._was_ready:
                 self.hooks.notice(f"{self.plan.name} is ready again")
-            self._ever_ready = True
+            self._was_ready = True
             self._ready_s = time.monotonic()
             self._wait_for(None)
             self._enter(ProcessState.READY)
@@ -441,56 +456,56 @@ class ManagedProcess:
 
     def watch(self, elapsed_s: float) -> None:
         """Adds to the time without a message; kills the process if that exceeds the timeout."""
-        if self._timeout_s is None or self._killed_for is not None:
+        if self._timeout_s is None or self._kill_cause is not None:
             return
         if self.state is ProcessState.STARTING:
-            what = f"was not ready after {self._timeout_s:.0f} s"
+            cause = f"was not ready after {self._timeout_s:.0f} s"
         elif self.state is ProcessState.READY:
-            what = f"hung, without a heartbeat for {self._timeout_s:.1f} s"
+            cause = f"hung, without a heartbeat for {self._timeout_s:.1f} s"
         else:
             return
         self._silent_s += elapsed_s
         if self._silent_s > self._timeout_s:
-            self._killed_for = f"{what}, and was killed"
+            self._kill_cause = f"{cause}, and was killed"
             self._signal(signal.SIGKILL)
 
     async def stop(self, hurry: asyncio.Event) -> None:
         """Stops it: SIGINT, after `sigterm_timeout_s` SIGTERM, after `sigkill_timeout_s` SIGKILL; with `hurry` SIGKILL
-        at once.
+        at once. A process that still runs `KILL_S` later has a `fault`, and is not waited for.
         """
         self.stopping.set()
-        if self._process is not None and self._process.returncode is None:
+        if not self.exited.is_set():
             self._enter(ProcessState.STOPPING)
-            for number, grace in (
-                (signal.SIGINT, self.plan.sigterm_timeout_s),
-                (signal.SIGTERM, self.plan.sigkill_timeout_s),
-            ):
+            plan = self.plan
+            for number, grace in ((signal.SIGINT, plan.sigterm_timeout_s), (signal.SIGTERM, plan.sigkill_timeout_s)):
                 if hurry.is_set():
                     break
                 self._signal(number)
-                await first_of(self.ended, hurry, timeout_s=grace)
-                if self.ended.is_set():
+                await first_of(self.exited, hurry, timeout_s=grace)
+                if self.exited.is_set():
                     break
                 name = signal.Signals(number).name
-                since = f"after {name}; it is killed now" if hurry.is_set() else f"{grace:.1f} s after {name}"
-                self.hooks.notice(f"{self.plan.name}: still running {since}")
-            if not self.ended.is_set():
+                waited = f"after {name}; it is killed now" if hurry.is_set() else f"{grace:.1f} s after {name}"
+                self.hooks.notice(f"{self.plan.name}: still running {waited}")
+            if not self.exited.is_set():
                 self.forced = True
                 self._signal(signal.SIGKILL)
-        await self.ended.wait()
+                await first_of(self.exited, timeout_s=KILL_S)
+            if not self.exited.is_set():
+                self.fault = f"still runs {KILL_S:g} s after SIGKILL"
+                self.hooks.notice(f"{self.plan.name}: {self.fault}")
 
     @property
     def clean(self) -> bool:
         """Whether it never exited by itself, and stopped without SIGKILL."""
-        return self.state in (ProcessState.STOPPED, ProcessState.DONE) and not (
-            self.restarts or self.forced or self.fault
-        )
+        has_ended = self.state in (ProcessState.STOPPED, ProcessState.DONE)
+        return has_ended and not (self.restarts or self.forced or self.fault)
 
     async def _run_once(self) -> int | None:
         """Starts it and waits for its exit; returns the status, or None if it could not be started."""
         self.ready.clear()
-        self._sent.clear()
-        self._ready_s = self._killed_for = None
+        self._sent_signals.clear()
+        self._ready_s = self._kill_cause = None
         # asyncio's own pipe would make `wait` wait for every process that holds its other end, also a grandchild
         source, sink = os.pipe()
         try:
@@ -515,17 +530,20 @@ class ManagedProcess:
         self._wait_for(self.plan.ready_timeout_s)
         self.hooks.group(process.pid, True)
         self._enter(ProcessState.STARTING)
+        if self.stopping.is_set():  # `stop` had no process to signal
+            self._signal(signal.SIGINT)
         reader = asyncio.create_task(self._read(source))
         if not self.plan.reports:
             self.mark_ready(process.pid)
         try:
             status = await process.wait()
         finally:
+            # children of a launch-prefix or a shell outlive it otherwise
             await self._end_group(process.pid)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(reader, 1.0)
         self.exits.append(status)
-        self.causes.append(self._killed_for or exit_text(status))
+        self.causes.append(self._kill_cause or exit_text(status))
         self.pid = None
         return status
 
@@ -538,13 +556,14 @@ class ManagedProcess:
         # starting and hanging do not count as work
         worked_s = 0.0 if self._ready_s is None else time.monotonic() - self._ready_s - self._silent_s
         self._quick_deaths = self._quick_deaths + 1 if worked_s < QUICK_DEATH_S else 0
-        if plan.reports and status == WRONG_STATUS and not self._ever_ready:
+        # the same arguments would fail again
+        if plan.reports and status == WRONG_STATUS and not self._was_ready:
             self.fault = f"{cause} before it was ready"
         elif not plan.respawn:
             self.fault = cause
         elif 0 <= plan.respawn_max_retries <= self.restarts:
             self.fault = f"{cause} after {self.restarts} restarts, the maximum"
-        elif not self._ever_ready and (self._killed_for is not None or len(self.exits) >= MAX_FAILED_STARTS):
+        elif not self._was_ready and (self._kill_cause is not None or len(self.exits) >= MAX_FAILED_STARTS):
             self.fault = f"{cause}; started {len(self.exits)} times, it was never ready"
         elif plan.respawn_max_retries < 0 and self._quick_deaths > MAX_QUICK_DEATHS:
             self.fault = f"{cause}; {self._quick_deaths} times in a row within {QUICK_DEATH_S:.0f} s"
@@ -607,19 +626,19 @@ class ManagedProcess:
 
     def _signal(self, number: signal.Signals) -> None:
         if self.pid is not None:
-            self._sent.add(int(number))
+            self._sent_signals.add(int(number))
             send(self.pid, number)
 
     def _enter(self, state: ProcessState) -> None:
         self.state = state
-        self.hooks.changed()
+        self.hooks.state_changed()
 
     def stopped_well(self) -> bool:
         """Returns whether the last exit had status 0 or was caused by a signal that was sent to it."""
         if not self.exits or self.state is not ProcessState.STOPPED:
             return True
         status = self.exits[-1]
-        return status == 0 or -status in self._sent or status - 128 in self._sent
+        return status == 0 or -status in self._sent_signals or status - 128 in self._sent_signals
 
 
 async def first_of(*events: asyncio.Event, timeout_s: float) -> None:
@@ -655,7 +674,7 @@ def launch_environment(endpoint: str) -> dict[str, str]:
 
 def python_path(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns `PYTHONPATH` without empty parts, which would mean the working directory, and with absolute paths."""
-    given = environment.get("PYTHONPATH")
-    if given is None:
+    python_path = environment.get("PYTHONPATH")
+    if python_path is None:
         return {}
-    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in given.split(os.pathsep) if part)}
+    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in python_path.split(os.pathsep) if part)}

@@ -12,4 +12,5 @@ graph             which nodes exist, by files in a runtime folder
 discovery         all nodes of a user, for commands and recorders
 telemetry         messages from nodes to their launcher, and the store of what was received
 stop              stopping by signals, and with the launcher
+zmq_sockets       contexts that close within a bound, messages whose sender is checked
 """

@@ -13,14 +13,14 @@ from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.graph.middleware.graph import End, Graph, NodeEntry, runtime_folders
 from dyn_service.graph.middleware.services import ServiceClient
 from dyn_service.graph.middleware.topics import RUNTIME_DIR
-from dyn_service.service.protocol.sockets import own_context
+from dyn_service.graph.middleware.zmq_sockets import open_context
 from dyn_service.support.suggestions import closest
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
+class RunningNode(NamedTuple):
     """A node and its runtime folder: the user's or a launch's."""
 
     folder: Path
@@ -35,12 +35,12 @@ class Discovery:
         self._graphs: dict[Path, Graph] = {}
         self._launches: dict[str, Path] = {}  # by topic
 
-    def nodes(self) -> list[Found]:
+    def nodes(self) -> list[RunningNode]:
         """Returns all nodes, sorted by name."""
         folders = runtime_folders(self._environment)
         self._graphs = {folder: self._graphs.get(folder) or Graph(folder) for folder in folders}
-        found = [Found(folder, entry) for folder, graph in self._graphs.items() for entry in graph.nodes()]
-        return sorted(found, key=lambda one: one.entry.name)
+        nodes = [RunningNode(folder, entry) for folder, graph in self._graphs.items() for entry in graph.nodes()]
+        return sorted(nodes, key=lambda node: node.entry.name)
 
     def entries(self, topic: str = "") -> list[NodeEntry]:
         """Returns the registered entries of all nodes; with a topic, of the launch that publishes it."""
@@ -57,6 +57,7 @@ class Discovery:
         folders = {node.folder for node in self.nodes() if any(e.name == topic for e in node.entry.publishers)}
         launch = self._launches.get(topic)
         if launch not in folders:
+            # a choice by chance could show the topics of another experiment
             if len(folders) > 1:
                 raise ambiguous(f"there are several topics {topic!r}", folders)
             launch = next(iter(folders), None)
@@ -64,23 +65,23 @@ class Discovery:
             self._launches[topic] = launch
         return launch
 
-    def node(self, name: str) -> Found:
+    def node(self, name: str) -> RunningNode:
         """Returns the node with this full name.
 
         Raises:
             NotFoundError: The node does not exist.
             FailedPreconditionError: Several nodes have this name.
         """
-        return self._one("node", name, [(node.entry.name, node.folder, node) for node in self.nodes()])
+        return self._only("node", name, [(node.entry.name, node.folder, node) for node in self.nodes()])
 
-    def servers(self) -> list[tuple[Found, str]]:
+    def servers(self) -> list[tuple[RunningNode, str]]:
         """Returns the dynamics servers of running launches, each with its first endpoint."""
-        return [(found, found.entry.answers_at[0]) for found in self.nodes() if found.entry.answers_at]
+        return [(node, node.entry.answers_at[0]) for node in self.nodes() if node.entry.answers_at]
 
-    def service(self, name: str) -> tuple[Found, End]:
+    def service(self, name: str) -> tuple[RunningNode, End]:
         """Returns the node and the endpoint of the service with this full name."""
         ends = [(end.name, node.folder, (node, end)) for node in self.nodes() for end in node.entry.services]
-        return self._one("service", name, ends)
+        return self._only("service", name, ends)
 
     def placed(self, pairs: Iterable[tuple[str, Path]]) -> list[str]:
         """Returns names, each with the folder of its launch if nodes of several launches are running."""
@@ -102,37 +103,44 @@ class Discovery:
             NotFoundError: The topic does not exist.
             FailedPreconditionError: Nodes use different types, or the topic is published in several launches.
         """
-        known = self.topics()
-        if name not in known:
+        types_of = self.topics()
+        if name not in types_of:
             pairs = [(e.name, f.folder) for f in self.nodes() for e in (*f.entry.publishers, *f.entry.subscriptions)]
             raise NotFoundError(f"there is no topic {name!r}{_hint(name, pairs, 'topics')}")
-        if len(known[name]) > 1:
-            raise FailedPreconditionError(
-                f"topic {name!r} is of several types: {', '.join(sorted(known[name]))}: name one"
-            )
+        if len(types_of[name]) > 1:
+            kinds = ", ".join(sorted(types_of[name]))
+            raise FailedPreconditionError(f"topic {name!r} is of several types: {kinds}: name one")
         self.launch_of(name)
-        return next(iter(known[name]))
+        return next(iter(types_of[name]))
 
     def call(self, service: str, request: msgspec.Struct | Mapping[str, Any], kind: type[R], timeout_s: float) -> R:
-        """Calls a service and returns its response."""
+        """Calls a service and returns its response.
+
+        service: full name. kind: class of the response.
+
+        Raises:
+            NotFoundError: The service does not exist.
+            DeadlineExceededError: It did not answer in time.
+            DynError: The service's error.
+        """
 
         def find(name: str) -> str:
             return self.service(name)[1].endpoint
 
-        with own_context() as context:
+        with open_context() as context:
             client = ServiceClient(context, service, kind, find)
             try:
                 return client.call(request, timeout_s)
             finally:
                 client.close()
 
-    def _one(self, what: str, name: str, ends: list[tuple[str, Path, T]]) -> T:
+    def _only(self, kind: str, name: str, ends: list[tuple[str, Path, T]]) -> T:
         matching = [(folder, end) for other, folder, end in ends if other == name]
         if not matching:
             pairs = [(other, folder) for other, folder, _ in ends]
-            raise NotFoundError(f"there is no {what} {name!r}{_hint(name, pairs, f'{what}s')}")
+            raise NotFoundError(f"there is no {kind} {name!r}{_hint(name, pairs, f'{kind}s')}")
         if len(matching) > 1:
-            raise ambiguous(f"there are {len(matching)} {what}s {name!r}", {folder for folder, _ in matching})
+            raise ambiguous(f"there are {len(matching)} {kind}s {name!r}", {folder for folder, _ in matching})
         return matching[0][1]
 
 

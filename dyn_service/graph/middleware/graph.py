@@ -32,7 +32,7 @@ MAX_BYTES = 1 << 20
 MAX_NODES = 1000
 """Limit of one graph; further files are not read."""
 _FOLDER, _LAUNCHES, _SUFFIX = "graph", "launches", ".node"
-_KEPT = 64
+_NAME_CHARACTERS = 64
 """Characters of a node's name in its file's name; only the content counts."""
 _UNSETTLED_NS = 50_000_000
 """A folder changed more recently than this may change again within one tick of the file system's clock."""
@@ -81,30 +81,32 @@ class Registration:
 
     def __init__(self, folder: Path, entry: NodeEntry) -> None:
         self.folder = graph_folder(folder)
-        shown = re.sub(r"[^\w.-]", "_", entry.name.replace("/", "."), flags=re.ASCII).strip(".")[:_KEPT]
-        self.path = self.folder / f"{shown or '_'}.{entry.token}{_SUFFIX}"
-        self._held = -1
+        readable = re.sub(r"[^\w.-]", "_", entry.name.replace("/", "."), flags=re.ASCII).strip(".")[:_NAME_CHARACTERS]
+        self.path = self.folder / f"{readable or '_'}.{entry.token}{_SUFFIX}"
+        self._descriptor = -1
         self.write(entry)
 
     def write(self, entry: NodeEntry) -> None:
         """Replaces the registered entry."""
-        begun = self.path.with_name(f".{self.path.name}")
+        temporary = self.path.with_name(f".{self.path.name}")
         try:
-            descriptor = os.open(begun, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
+                # locked before the rename, so that no reader sees the file of a living node unlocked
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 data = msgspec.json.encode(entry)
                 while data:
                     data = data[os.write(descriptor, data) :]
-                os.rename(begun, self.path)
+                os.rename(temporary, self.path)
             except BaseException:
                 os.close(descriptor)
                 raise
         except OSError as error:
-            where = str(self.folder)
-            raise UnavailableError(f"node {entry.name!r} cannot be registered in {where!r}: {error.strerror}") from None
+            folder = str(self.folder)
+            place = f"node {entry.name!r} cannot be registered in {folder!r}"
+            raise UnavailableError(f"{place}: {error.strerror}") from None
         self._release()
-        self._held = descriptor
+        self._descriptor = descriptor
 
     def close(self) -> None:
         """Takes the node out of the graph."""
@@ -113,20 +115,18 @@ class Registration:
         self._release()
 
     def _release(self) -> None:
-        if self._held >= 0:
-            os.close(self._held)
-            self._held = -1
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class Graph:
-    """The nodes of one folder, read again when they change. Files that are not a node's, another user's files, links
-    and fifos are ignored.
-    """
+    """The nodes of one folder, read again when they change. Other files, and other users' files, are ignored."""
 
     def __init__(self, folder: Path) -> None:
         self.runtime = folder
         self.folder = folder / _FOLDER
-        self._known: dict[str, tuple[tuple[int, int, int], NodeEntry | None]] = {}
+        self._cache: dict[str, tuple[tuple[int, int, int], NodeEntry | None]] = {}
         self._entries: tuple[NodeEntry, ...] = ()
         self._changed_ns = -1
         self._settled = False
@@ -143,23 +143,24 @@ class Graph:
 
     def read(self) -> tuple[NodeEntry, ...]:
         """As `nodes`, but always reads: a killed node does not change the folder's modification time."""
-        before = self._time_ns()
-        known, dead = {}, []
+        modified_ns = self._time_ns()
+        entries, dead = {}, []
         for name in self._names():
-            found = self._look_at(name)
-            if found is None:
+            node_file = self._read_file(name)
+            if node_file is None:
                 continue
-            alive, key, entry = found
+            alive, key, entry = node_file
             if alive:
-                known[name] = key, entry
+                entries[name] = key, entry
             elif entry is not None:
                 dead.append(entry)
-        self._known = known
-        living = [entry for _, entry in known.values() if entry is not None]
+        self._cache = entries
+        living = [entry for _, entry in entries.values() if entry is not None]
         self._entries = tuple(sorted(living, key=lambda entry: (entry.name, entry.token)))
         self._remove_sockets(dead)
-        self._changed_ns = before
-        self._settled = time.time_ns() - before > _UNSETTLED_NS
+        self._changed_ns = modified_ns
+        # the time before reading: a change while it reads must be seen by the next call
+        self._settled = time.time_ns() - modified_ns > _UNSETTLED_NS
         return self._entries
 
     def _time_ns(self) -> int:
@@ -170,12 +171,12 @@ class Graph:
 
     def _names(self) -> list[str]:
         try:
-            found = sorted(name for name in os.listdir(self.folder) if name.endswith(_SUFFIX))
+            names = sorted(name for name in os.listdir(self.folder) if name.endswith(_SUFFIX))
         except OSError:
             return []
-        return found[:MAX_NODES]
+        return names[:MAX_NODES]
 
-    def _look_at(self, name: str) -> tuple[bool, tuple[int, int, int], NodeEntry | None] | None:
+    def _read_file(self, name: str) -> tuple[bool, tuple[int, int, int], NodeEntry | None] | None:
         """Returns whether the node lives, its file's identity and its entry; None if it is not a node's file."""
         path = self.folder / name
         try:
@@ -183,26 +184,32 @@ class Graph:
         except OSError:
             return None
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            status = os.fstat(descriptor)
+            # names and endpoints of other users' files would be trusted: subscribers connect to what they say
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
                 return None
-            begun = name.startswith(".")
-            if begun and time.time() - found.st_mtime < _ABANDONED_S:
+            is_temporary = name.startswith(".")
+            if is_temporary and time.time() - status.st_mtime < _ABANDONED_S:
                 return None  # its writer is about to lock it
-            alive = _is_held(descriptor)
-            if (not alive and not _remove(path, found)) or begun:
+            # the system releases the lock when the process ends, however it ends; a timeout could not tell a dead node
+            # from a slow one
+            alive = _is_locked(descriptor)
+            if (not alive and not _remove(path, status)) or is_temporary:
                 return None
-            key = found.st_ino, found.st_mtime_ns, found.st_size
-            known = self._known.get(name)
-            return alive, key, known[1] if known is not None and known[0] == key else _read(descriptor, found.st_size)
+            key = status.st_ino, status.st_mtime_ns, status.st_size
+            cached = self._cache.get(name)
+            if cached is not None and cached[0] == key:
+                return alive, *cached
+            return alive, key, _read(descriptor, status.st_size)
         finally:
             os.close(descriptor)
 
     def _remove_sockets(self, dead: list[NodeEntry]) -> None:
         """Removes sockets of dead nodes in this folder that no living node uses."""
-        used = {path for entry in self._entries for path in _sockets(entry)}
-        for path in {path for entry in dead for path in _sockets(entry)} - used:
+        live_sockets = {path for entry in self._entries for path in _sockets(entry)}
+        for path in {path for entry in dead for path in _sockets(entry)} - live_sockets:
             with contextlib.suppress(OSError):
+                # an entry is not trusted: only sockets directly in this folder are removed
                 if path.parent == self.runtime and stat.S_ISSOCK(path.lstat().st_mode):
                     path.unlink()
 
@@ -218,11 +225,9 @@ def graph_folder(runtime: Path) -> Path:
 
 
 def announce_launch(folder: Path, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Links a launch's folder for `runtime_folders`, and returns the link; None if it cannot be made, then the launch
-    is found only by its path.
-    """
+    """Links a launch's folder for `runtime_folders`; returns the link, or None if it cannot be made."""
     try:
-        home = _own(environment) / _LAUNCHES
+        home = _user_folder(environment) / _LAUNCHES
         home.mkdir(mode=0o700, exist_ok=True)
         link = check_owner(home) / folder.name
         link.symlink_to(folder, target_is_directory=True)
@@ -237,11 +242,11 @@ def runtime_folders(environment: Mapping[str, str] = os.environ) -> list[Path]:
     """
     if environment.get(RUNTIME_DIR):
         return [runtime_dir(environment)]
-    own = _own(environment)
-    return [own, *_launches(own / _LAUNCHES)]
+    user_folder = _user_folder(environment)
+    return [user_folder, *_launches(user_folder / _LAUNCHES)]
 
 
-def _own(environment: Mapping[str, str]) -> Path:
+def _user_folder(environment: Mapping[str, str]) -> Path:
     return runtime_dir({name: value for name, value in environment.items() if name != RUNTIME_DIR})
 
 
@@ -263,19 +268,20 @@ def _launches(home: Path) -> Iterator[Path]:
             continue  # no link
 
 
-def _is_held(descriptor: int) -> bool:
+def _is_locked(descriptor: int) -> bool:
     try:
+        # shared: two readers at the same time must not take each other for the node
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
     return False
 
 
-def _remove(path: Path, found: os.stat_result) -> bool:
+def _remove(path: Path, status: os.stat_result) -> bool:
     """Removes a dead node's file, unless it was replaced meanwhile; returns whether it was removed."""
     with contextlib.suppress(OSError):
         now = os.lstat(path)
-        if (now.st_ino, now.st_dev) == (found.st_ino, found.st_dev):
+        if (now.st_ino, now.st_dev) == (status.st_ino, status.st_dev):
             path.unlink()
             return True
     return False

@@ -46,6 +46,7 @@ from dyn_service.graph.middleware.pacing import Timer
 from dyn_service.graph.middleware.pubsub import QUEUE, Publisher, Subscription
 from dyn_service.graph.middleware.services import ServiceClient, Services
 from dyn_service.graph.middleware.stop import Stop
+from dyn_service.graph.middleware.zmq_sockets import Context
 from dyn_service.messages import Message, ros_type
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.diagnostic_msgs import DiagnosticArray, DiagnosticStatus, KeyValue
@@ -60,45 +61,46 @@ from dyn_service.support.suggestions import did_you_mean
 def flat(parameters: msgspec.Struct) -> dict[str, Any]:
     """Returns the values by the names of `described`, as in YAML."""
     values = msgspec.to_builtins(parameters)
-    return {found.name: reduce(getitem, found.name.split("."), values) for found in described(type(parameters))}
+    names = [descriptor.name for descriptor in described(type(parameters))]
+    return {name: reduce(getitem, name.split("."), values) for name in names}
 
 
-def with_values(parameters: P, given: Mapping[str, Any], node: str) -> P:
+def with_values(parameters: P, changes: Mapping[str, Any], node: str) -> P:
     """Returns the parameters with some values replaced and checked."""
     kind = type(parameters)
-    known = {found.name: found for found in described(kind)}
+    descriptors = {descriptor.name: descriptor for descriptor in described(kind)}
     values = msgspec.to_builtins(parameters)
-    for name, value in given.items():
-        found = known.get(name)
-        if found is None:
-            raise unknown(name, known, node)
-        if not found.settable:
+    for name, value in changes.items():
+        descriptor = descriptors.get(name)
+        if descriptor is None:
+            raise unknown(name, descriptors, node)
+        if not descriptor.settable:
             raise FailedPreconditionError(
                 f"parameter {name!r} of node {node!r} is read-only while it runs: set it at the start", path=name
             )
         if any(not_finite(value)):
             raise InvalidArgumentError(f"parameter {name!r} is not finite", path=name)
-        *above, last = name.split(".")
-        reduce(getitem, above, values)[last] = value
+        *parents, last = name.split(".")
+        reduce(getitem, parents, values)[last] = value
     return converted(values, kind)
 
 
-def unknown(name: str, known: Collection[str], node: str) -> InvalidArgumentError:
+def unknown(name: str, names: Collection[str], node: str) -> InvalidArgumentError:
     """Returns the error for a parameter that the node does not have."""
-    near = did_you_mean(name, known) or (f"; it has {', '.join(known)}" if known else "; it has none")
-    return InvalidArgumentError(f"node {node!r} has no parameter {name!r}{near}", path=name)
+    hint = did_you_mean(name, names) or (f"; it has {', '.join(names)}" if names else "; it has none")
+    return InvalidArgumentError(f"node {node!r} has no parameter {name!r}{hint}", path=name)
 
 
 def standard_services(node: Node[Any]) -> dict[str, tuple[type[msgspec.Struct], Handler]]:
     """Returns the type of requests and the handler of the services of every node, by the service's name."""
     kind: type[msgspec.Struct] = type(node.parameters)
-    descriptors = {found.name: found for found in described(kind)}
+    descriptors = {descriptor.name: descriptor for descriptor in described(kind)}
 
-    def chosen(names: list[str], known: dict[str, Any]) -> dict[str, Any]:
+    def selected(names: list[str], values: dict[str, Any]) -> dict[str, Any]:
         for name in names:
-            if name not in known:
-                raise unknown(name, known, node.name)
-        return {name: known[name] for name in names} if names else known
+            if name not in values:
+                raise unknown(name, values, node.name)
+        return {name: values[name] for name in names} if names else values
 
     def state() -> srvs.GetStateResponse:
         return srvs.GetStateResponse(node.state, possible(node.state) if node.managed else [])
@@ -117,11 +119,11 @@ def standard_services(node: Node[Any]) -> dict[str, tuple[type[msgspec.Struct], 
         ),
         "describe_parameters": (
             srvs.DescribeParametersRequest,
-            lambda request: srvs.DescribeParametersResponse(list(chosen(request.names, descriptors).values())),
+            lambda request: srvs.DescribeParametersResponse(list(selected(request.names, descriptors).values())),
         ),
         "get_parameters": (
             srvs.GetParametersRequest,
-            lambda request: srvs.GetParametersResponse(chosen(request.names, flat(node.parameters))),
+            lambda request: srvs.GetParametersResponse(selected(request.names, flat(node.parameters))),
         ),
         "set_parameters": (srvs.SetParametersRequest, lambda request: node.set_parameters(request.values)),
         "get_state": (srvs.GetStateRequest, lambda request: state()),
@@ -136,8 +138,8 @@ UNCONFIGURED, INACTIVE, ACTIVE, FINALIZED = "unconfigured", "inactive", "active"
 class Transition(NamedTuple):
     """A transition between states."""
 
-    before: tuple[str, ...]
-    after: str
+    sources: tuple[str, ...]
+    target: str
 
 
 TRANSITIONS = {
@@ -151,16 +153,16 @@ TRANSITIONS = {
 
 def possible(state: str) -> list[str]:
     """Returns the transitions that are possible in a state."""
-    return [name for name, transition in TRANSITIONS.items() if state in transition.before]
+    return [name for name, transition in TRANSITIONS.items() if state in transition.sources]
 
 
 def checked(name: str, state: str, node: str) -> Transition:
     """Returns the transition with this name."""
     transition = TRANSITIONS.get(name)
     if transition is None:
-        near = did_you_mean(name, TRANSITIONS)
-        raise InvalidArgumentError(f"there is no transition {name!r}: expected one of {', '.join(TRANSITIONS)}{near}")
-    if state not in transition.before:
+        hint = did_you_mean(name, TRANSITIONS)
+        raise InvalidArgumentError(f"there is no transition {name!r}: expected one of {', '.join(TRANSITIONS)}{hint}")
+    if state not in transition.sources:
         ways = ", ".join(possible(state)) or "none"
         raise FailedPreconditionError(f"node {node!r} is {state}: {name!r} is not possible there; possible: {ways}")
     return transition
@@ -184,7 +186,6 @@ M = TypeVar("M", bound=Message)
 Q = TypeVar("Q", bound=msgspec.Struct)
 R = TypeVar("R")
 Handler = Callable[[Any], msgspec.Struct | None]
-Context = zmq.Context[zmq.Socket[bytes]]
 _LOG = logging.getLogger(__name__)
 
 
@@ -221,21 +222,18 @@ class Node(Generic[P]):
         self.stop, self.runtime_dir = stop, runtime_dir
         self.diagnosed = False
         self.answers_at: tuple[str, ...] = ()
+        # a node that is a function has no hooks, so no lifecycle: it is active from the start
         self.managed = type(self) is not Node
         self.state = UNCONFIGURED
         self.graph = Graph(runtime_dir)
-        self._check: Callable[[P, P], None] = lambda before, after: None
+        self._check: Callable[[P, P], None] = lambda old, new: None
         self._executor = Executor(self.graph)
         self._executor.active = not self.managed
         self._own_services: list[str] = []
-        self._hooks: dict[str, Callable[[], None]] = {
-            "configure": self.on_configure,
-            "activate": self.on_activate,
-            "deactivate": self.on_deactivate,
-            "cleanup": self.on_cleanup,
-        }
         self._token = new_token()
         self._registration = Registration(runtime_dir, self._entry())
+        # only a warning: a restarted node may overlap with the one it replaces, and sockets have the token in their
+        # names
         for other in self.graph.nodes():
             if other.name == self.name and other.token != self._token:
                 _LOG.warning("node %s: process %d has a node of this name too", self.name, other.pid)
@@ -243,8 +241,8 @@ class Node(Generic[P]):
     @classmethod
     def alone(cls, name: str, parameters: P, folder: Path, context: Context) -> Self:
         """Returns a node with this full name without its own process, for tests and tools."""
-        namespace, _, own = name.rpartition("/")
-        arguments = NodeArguments(own, namespace or "/")
+        namespace, _, base_name = name.rpartition("/")
+        arguments = NodeArguments(base_name, namespace or "/")
         sender = telemetry.Telemetry(arguments.full_name, context, None)
         return cls(arguments, parameters, sender, context, Stop(), folder)
 
@@ -310,14 +308,16 @@ class Node(Generic[P]):
         Raises:
             InvalidArgumentError: The name is empty, or the endpoint cannot be bound.
         """
-        full, written = self._place(topic, name)
-        where = topics.socket_file(f"{full}@{self.name[1:]}.{self._token}", self.runtime_dir)
-        end = End(full, ros_type(kind), where)
-        made = Publisher(self.context, kind, end, queue=queue, latched=latched, written=written, binds=binds)
-        made.muted = self.managed and self.state != ACTIVE
-        self._executor.publishers.append(made)
+        full_name, explicit_endpoint = self._place(topic, name)
+        endpoint = topics.socket_file(f"{full_name}@{self.name[1:]}.{self._token}", self.runtime_dir)
+        end = End(full_name, ros_type(kind), endpoint)
+        publisher = Publisher(
+            self.context, kind, end, queue=queue, latched=latched, explicit_endpoint=explicit_endpoint, binds=binds
+        )
+        publisher.muted = self.managed and self.state != ACTIVE
+        self._executor.publishers.append(publisher)
         self._changed()
-        return made
+        return publisher
 
     def create_subscription(
         self,
@@ -342,18 +342,20 @@ class Node(Generic[P]):
         Raises:
             InvalidArgumentError: The name is empty, `queue` is not positive, or the endpoint cannot be bound.
         """
-        full, written = self._place(topic, name)
-        made = Subscription(self.context, kind, full, callback, queue, written=written, binds=binds)
-        self._executor.subscriptions.append(made)
+        full_name, explicit_endpoint = self._place(topic, name)
+        subscription = Subscription(
+            self.context, kind, full_name, callback, queue, explicit_endpoint=explicit_endpoint, binds=binds
+        )
+        self._executor.subscriptions.append(subscription)
         self._changed()
         self._executor.look()
-        return made
+        return subscription
 
     def create_timer(self, period_s: float, callback: Callable[[], object]) -> Timer:
         """Calls `callback` every `period_s` while the node is active; see `Timer`."""
-        made = Timer(period_s, callback)
-        self._executor.timers.append(made)
-        return made
+        timer = Timer(period_s, callback)
+        self._executor.timers.append(timer)
+        return timer
 
     def create_service(self, name: str, request_type: type[Q], handler: Callable[[Q], msgspec.Struct | None]) -> None:
         """Creates a service; `~/NAME` is below this node's name.
@@ -366,18 +368,18 @@ class Node(Generic[P]):
         Raises:
             InvalidArgumentError: The service already exists, or the name is empty.
         """
-        full, _ = self._place(name, "")
-        self.services().add(full, request_type, handler)
-        self._own_services.append(full)
+        full_name, _ = self._place(name, "")
+        self.services().add(full_name, request_type, handler)
+        self._own_services.append(full_name)
         self._changed()
 
     def create_client(self, name: str, response_type: type[R]) -> ServiceClient[R]:
         """Creates a client of another node's service; see `ServiceClient`."""
-        full, _ = self._place(name, "")
-        made: ServiceClient[R] = ServiceClient(self.context, full, response_type, self._find_service)
-        self._executor.clients.append(made)
+        full_name, _ = self._place(name, "")
+        client: ServiceClient[R] = ServiceClient(self.context, full_name, response_type, self._find_service)
+        self._executor.clients.append(client)
         self._executor.changed()
-        return made
+        return client
 
     def say_answers_at(self, endpoints: Iterable[str]) -> None:
         """Registers the endpoints of this node's dynamics server."""
@@ -386,14 +388,15 @@ class Node(Generic[P]):
 
     def services(self) -> Services:
         """Returns the node's services, with those of every node; creates them at the first call."""
-        found = self._executor.services
-        if found is None:
-            where = topics.socket_file(f"@{self.name[1:]}.{self._token}", self.runtime_dir)
-            found = self._executor.services = Services(self.context, where)
+        services = self._executor.services
+        if services is None:
+            endpoint = topics.socket_file(f"@{self.name[1:]}.{self._token}", self.runtime_dir)
+            # created late, because a node for a single publication needs no socket for services
+            services = self._executor.services = Services(self.context, endpoint)
             for name, (kind, handler) in standard_services(self).items():
-                found.add(f"{self.name}/{name}", kind, handler)
+                services.add(f"{self.name}/{name}", kind, handler)
             self._changed()
-        return found
+        return services
 
     # --- the loop
 
@@ -405,12 +408,14 @@ class Node(Generic[P]):
 
     def spin_once(self, timeout_s: float = 0.0) -> None:
         """Waits at most `timeout_s` until a timer, callback or service is due, and calls all that are due. By default
-        it does not wait.
+        it does not wait, and answers services every `SERVICES_S` only.
         """
-        self.services()
-        if timeout_s > 0.0 and not self.stop.requested:
+        if self._executor.services is None:
+            self.services()
+        waits = timeout_s > 0.0 and not self.stop.requested
+        if waits:
             self._executor.wait(timeout_s)
-        self._executor.turn()
+        self._executor.turn(services=waits)
 
     # --- parameters
 
@@ -428,9 +433,9 @@ class Node(Generic[P]):
             FailedPreconditionError: A parameter is read-only while the node runs.
             DynError: Raised by the node's check.
         """
-        after = with_values(self.parameters, values, self.name)
-        self._check(self.parameters, after)
-        self.parameters = after
+        new = with_values(self.parameters, values, self.name)
+        self._check(self.parameters, new)
+        self.parameters = new
         if values:
             _LOG.info("%s: set %s", self.name, ", ".join(f"{name} = {value}" for name, value in values.items()))
 
@@ -495,7 +500,7 @@ class Node(Generic[P]):
 
     def close(self) -> None:
         """Closes topics and services, and removes the node from the graph."""
-        self._let_go()
+        self._close_all()
         if self._executor.services is not None:
             self._executor.services.close()
             self._executor.services = None
@@ -503,35 +508,36 @@ class Node(Generic[P]):
 
     def _place(self, topic: str, name: str) -> tuple[str, str]:
         """Returns the full name of a topic or service, and its given endpoint or an empty string."""
-        inside = f"{self.name}{topic[1:]}" if topic.startswith("~/") else topic
-        full, written = topics.place(inside, self.arguments.namespace, self.arguments.remaps)
-        if "://" in full and name:
-            full, _ = topics.place(name, self.arguments.namespace, {})
-        return full, written
+        expanded = f"{self.name}{topic[1:]}" if topic.startswith("~/") else topic
+        full_name, explicit_endpoint = topics.place(expanded, self.arguments.namespace, self.arguments.remaps)
+        if "://" in full_name and name:
+            full_name, _ = topics.place(name, self.arguments.namespace, {})
+        return full_name, explicit_endpoint
 
     def _find_service(self, name: str) -> str:
-        known = {end.name: (node, end) for node in self.graph.nodes() for end in node.services}
-        if name not in known:
-            raise NotFoundError(f"there is no service {name!r}{did_you_mean(name, known)}")
-        node, end = known[name]
+        services = {end.name: (node, end) for node in self.graph.nodes() for end in node.services}
+        if name not in services:
+            raise NotFoundError(f"there is no service {name!r}{did_you_mean(name, services)}")
+        node, end = services[name]
+        # one thread does everything: it would wait for itself
         if node.token == self._token:
             raise FailedPreconditionError(f"service {name!r} is this node's own: a call would wait forever")
         return end.endpoint
 
     def _step(self, transition: str) -> None:
-        """Does one of the four simple transitions: calls the hook, then changes the state."""
+        """Does one of the four simple transitions: calls its hook, `on_TRANSITION`, then changes the state."""
         try:
-            self._hooks[transition]()
+            getattr(self, f"on_{transition}")()
         except BaseException:
             if transition == "configure":
-                self._let_go()
+                self._close_all()
                 self._changed()
             raise
         if transition == "configure":
             self._diagnose()
         elif transition == "cleanup":
-            self._let_go()
-        self._enter(TRANSITIONS[transition].after)
+            self._close_all()
+        self._enter(TRANSITIONS[transition].target)
 
     def _diagnose(self) -> None:
         if self.diagnosed:
@@ -539,7 +545,7 @@ class Node(Generic[P]):
             say = lambda: out.publish(diagnostics(self.name, self.state, self.telemetry.latest))
             self.create_timer(PERIOD_S, say)
 
-    def _let_go(self) -> None:
+    def _close_all(self) -> None:
         """Closes what `on_configure` created."""
         self._executor.close()
         for name in self._own_services:
@@ -568,8 +574,8 @@ class Node(Generic[P]):
             os.getpid(),
             self._token,
             self.state,
-            tuple(one.end for one in executor.publishers),
-            tuple(one.end for one in executor.subscriptions),
+            tuple(publisher.end for publisher in executor.publishers),
+            tuple(subscription.end for subscription in executor.subscriptions),
             executor.services.ends() if executor.services is not None else (),
             answers_at=self.answers_at,
         )
@@ -577,6 +583,10 @@ class Node(Generic[P]):
 
 LOOK_S = 0.1
 """Shortest period between two searches for new and ended publishers."""
+SERVICES_S = 0.005
+"""Period of services, their clients and latched topics in a node with its own loop, where a look at a socket takes two
+system calls, which a loop at 1 kHz cannot spend on each of them in each turn.
+"""
 MAX_WAIT_S = 0.1
 """Longest wait before checking whether the node was asked to stop."""
 
@@ -593,7 +603,7 @@ class Executor:
         self.clients: list[ServiceClient[Any]] = []
         self._graph = graph
         self._seen: tuple[NodeEntry, ...] | None = None
-        self._next_look_s = 0.0
+        self._next_look_s = self._next_services_s = 0.0
         self._sockets: list[tuple[zmq.Socket[bytes], int]] | None = None
 
     def changed(self) -> None:
@@ -610,13 +620,29 @@ class Executor:
             wait_s = min(wait_s, timer_s)
         if wait_s <= 0.0:
             return
-        until = time.monotonic() + wait_s
+        deadline_s = time.monotonic() + wait_s
         # a poll has a resolution of milliseconds; sleep for the rest
         if not zmq.zmq_poll(self._polled(), int(1e3 * wait_s)):
-            time.sleep(max(0.0, until - time.monotonic()))
+            time.sleep(max(0.0, deadline_s - time.monotonic()))
 
-    def turn(self) -> None:
-        """Calls all callbacks that are due now."""
+    def turn(self, *, services: bool) -> None:
+        """Calls all callbacks that are due now. services: whether services are due, even before `SERVICES_S`."""
+        now_ns = time.monotonic_ns()
+        if services or now_ns * 1e-9 >= self._next_services_s:
+            self._next_services_s = now_ns * 1e-9 + SERVICES_S
+            self._turn_services()
+        for subscription in self.subscriptions:
+            # an inactive node keeps no queue, so that it does not act on old messages when it is activated
+            if not self.active:
+                subscription.forget()
+            elif subscription.callback is not None:
+                subscription.turn()
+        if self.active:
+            for timer in self.timers:
+                if now_ns >= timer.deadline_ns:
+                    timer.turn(now_ns)
+
+    def _turn_services(self) -> None:
         if (self.subscriptions or self.publishers) and time.monotonic() >= self._next_look_s:
             self.look()
         if self.services is not None:
@@ -626,14 +652,6 @@ class Executor:
         for publisher in self.publishers:
             if publisher.latched:
                 publisher.turn()
-        for subscription in self.subscriptions:
-            if self.active:
-                subscription.turn()
-            else:
-                subscription.forget()
-        if self.active:
-            for timer in self.timers:
-                timer.turn(time.monotonic_ns())
 
     def look(self) -> None:
         """Searches for new and ended publishers and subscribers."""
@@ -641,6 +659,7 @@ class Executor:
         for publisher in self.publishers:
             publisher.turn()
         nodes = self._graph.nodes()
+        # the same tuple, as long as no file of a node has changed
         if nodes is not self._seen:
             self._seen = nodes
             for subscription in self.subscriptions:
@@ -653,12 +672,9 @@ class Executor:
 
     def close(self) -> None:
         """Closes everything except the services."""
-        for publisher in self.publishers:
-            publisher.close()
-        for subscription in self.subscriptions:
-            subscription.close()
-        for client in self.clients:
-            client.close()
+        ends: list[Any] = [*self.publishers, *self.subscriptions, *self.clients]
+        for end in ends:
+            end.close()
         self.timers, self.publishers, self.subscriptions, self.clients = [], [], [], []
         self.changed()
 
@@ -673,6 +689,6 @@ class Executor:
             if self.services is not None:
                 sockets.append(self.services.socket)
             if self.active:
-                sockets += [one.socket for one in self.subscriptions if one.callback is not None]
+                sockets += [topic.socket for topic in self.subscriptions if topic.callback is not None]
             self._sockets = [(socket, zmq.POLLIN) for socket in sockets]
         return self._sockets

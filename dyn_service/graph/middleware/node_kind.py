@@ -20,26 +20,25 @@ In addition to its own parameters every node has `realtime` (`support/realtime.p
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import signal
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
-import zmq
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError, PermissionDeniedError, UnimplementedError
 from dyn_service.graph.middleware import telemetry, topics
-from dyn_service.graph.middleware.node import Context, Node, P
+from dyn_service.graph.middleware.node import Node, P
 from dyn_service.graph.middleware.stop import Stop, end_with_launcher
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
+from dyn_service.graph.middleware.zmq_sockets import open_context
 from dyn_service.graph.report.charts import Card, Finding
 from dyn_service.graph.report.verdicts import Verdict
 from dyn_service.support import logs
@@ -64,19 +63,19 @@ usage: .. [NAME:=VALUE ..] [--ros-args ARGUMENTS]
   Later ones win over earlier ones."""
 
 
-def node_help(name: str, parameters: type[msgspec.Struct], about: str) -> str:
+def node_help(name: str, parameters: type[msgspec.Struct], description: str) -> str:
     """Returns the help of a node: description, arguments, parameters and topics."""
     width = terminal_width()
-    own = described(parameters)
-    names = {one.name for one in own}
-    common = [one for one in described(CommonParameters) if one.name not in names]
-    lines = [*textwrap.wrap(f"{name}: {about}" if about else name, width), "", _USAGE, "", "Parameters"]
-    lines += table(own, width) or ["  none"]
+    descriptors = described(parameters)
+    names = {descriptor.name for descriptor in descriptors}
+    common = [descriptor for descriptor in described(CommonParameters) if descriptor.name not in names]
+    lines = [*textwrap.wrap(f"{name}: {description}" if description else name, width), "", _USAGE, "", "Parameters"]
+    lines += table(descriptors, width) or ["  none"]
     lines += ["", "Parameters of every node", *table(common, width)]
-    topics = [one for one in own if one.topic]
+    topics = [descriptor for descriptor in descriptors if descriptor.topic]
     if topics:
         lines += ["", "Topics, by the parameter that names them"]
-        lines += [f"  {one.name:<24}{one.topic}" for one in topics]
+        lines += [f"  {descriptor.name:<24}{descriptor.topic}" for descriptor in topics]
     return "\n".join(lines)
 
 
@@ -142,8 +141,8 @@ def column(label: str, text: str, *names: str, timing: bool = False) -> Column:
     """Returns a column of the latest numbers with these names in a format; empty while one of them is unknown."""
 
     def cell(stats: Stats) -> str:
-        found = [number(stats, name) for name in names]
-        return "" if None in found else text.format(*found)
+        numbers = [number(stats, name) for name in names]
+        return "" if None in numbers else text.format(*numbers)
 
     return Column(label, cell, timing)
 
@@ -188,18 +187,23 @@ class NodeKind(Generic[P]):
         """
         words = sys.argv[1:] if argv is None else list(argv)
         if "-h" in words or "--help" in words:
-            print(node_help(self.name, self.parameters, self.about or _first_paragraph(self.parameters.__module__)))
+            module_text = sys.modules[self.parameters.__module__].__doc__ or ""
+            paragraph = " ".join(module_text.partition("\n\n")[0].split()).replace("`", "")
+            print(node_help(self.name, self.parameters, self.about or paragraph))
             return 0
         return _run(self, words)
 
 
-def _first_paragraph(module: str) -> str:
-    text = sys.modules[module].__doc__ or ""
-    return " ".join(text.partition("\n\n")[0].split()).replace("`", "")
-
-
 _LOG = logging.getLogger(__name__)
-_WRONG = (InvalidArgumentError, NotFoundError, UnimplementedError, PermissionDeniedError, MissingLibraryError)
+_LINGER_MS = 2000
+"""For how long a node that ends sends what waits in sockets of its own."""
+_PARAMETER_ERRORS = (
+    InvalidArgumentError,
+    NotFoundError,
+    UnimplementedError,
+    PermissionDeniedError,
+    MissingLibraryError,
+)
 """Errors that, before a node is ready, mean invalid parameters; a restart does not help."""
 
 
@@ -223,14 +227,15 @@ def typed(parameters: Parameters, kind: type[P]) -> tuple[CommonParameters, P]:
     Raises:
         ConfigurationError: A parameter is invalid; names file, line, parameter, found and expected value.
     """
-    own = {field.encode_name for field in msgspec.structs.fields(kind)}
-    names = {field.encode_name for field in msgspec.structs.fields(CommonParameters)} - own
+    own_names = {field.encode_name for field in msgspec.structs.fields(kind)}
+    names = {field.encode_name for field in msgspec.structs.fields(CommonParameters)} - own_names
     common, rest = parameters.divide(names)
     return common.to(CommonParameters), rest.to(kind)
 
 
 def _run(kind: NodeKind[P], argv: Sequence[str]) -> int:
     stop = Stop()
+    # before parsing: from here on a signal ends the node in order, not in the middle of a statement
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop.request)
     end_with_launcher()
@@ -249,15 +254,16 @@ def _run(kind: NodeKind[P], argv: Sequence[str]) -> int:
         return 2
     logs.set_up(arguments.full_name, common.log_format, level=arguments.log_level or common.log_level)
     _LOG.debug("parameters: %s", json.dumps(msgspec.to_builtins(parameters)))
-    with _context() as context:
-        sender = telemetry.Telemetry(
-            os.environ.get(telemetry.NODE, arguments.full_name), context, os.environ.get(telemetry.ENDPOINT)
-        )
+    with open_context(_LINGER_MS) as context:
+        name, endpoint = os.environ.get(telemetry.NODE, arguments.full_name), os.environ.get(telemetry.ENDPOINT)
+        sender = telemetry.Telemetry(name, context, endpoint)
         node: Node[P] | None = None
         try:
-            made = kind.main if isinstance(kind.main, type) else Node[P]
-            node = made(arguments, parameters, sender, context, stop, topics.runtime_dir(), common.realtime)
+            node_class = kind.main if isinstance(kind.main, type) else Node[P]
+            node = node_class(arguments, parameters, sender, context, stop, topics.runtime_dir(), common.realtime)
             node.diagnosed = True
+            # real-time settings after the preparation, which would otherwise run at real-time priority and block the
+            # machine
             sender.before_ready = node.begin
             check(common.realtime, polls=True)  # before anything slow is begun
             if isinstance(kind.main, type):
@@ -267,7 +273,7 @@ def _run(kind: NodeKind[P], argv: Sequence[str]) -> int:
         except DynError as error:
             _LOG.error("%s: %s", arguments.full_name, error)
             sender.fault(str(error))
-            return 1 if sender.was_ready or not isinstance(error, _WRONG) else 2
+            return 1 if sender.was_ready or not isinstance(error, _PARAMETER_ERRORS) else 2
         except Exception as error:  # noqa: BLE001  any error is reported to the launcher
             _LOG.exception("%s ended", arguments.full_name)
             sender.fault(f"{type(error).__name__}: {error}")
@@ -277,12 +283,3 @@ def _run(kind: NodeKind[P], argv: Sequence[str]) -> int:
                 node.close()
             sender.close()
     return 0
-
-
-@contextlib.contextmanager
-def _context() -> Iterator[Context]:
-    context: Context = zmq.Context()
-    try:
-        yield context
-    finally:
-        context.destroy(linger=2000)

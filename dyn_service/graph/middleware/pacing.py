@@ -16,7 +16,7 @@ import numpy as np
 import zmq
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.service.protocol.sockets import is_readable
+from dyn_service.graph.middleware.zmq_sockets import is_readable
 
 _PR_SET_TIMERSLACK = 29
 
@@ -25,8 +25,8 @@ _PR_SET_TIMERSLACK = 29
 class Pacer:
     """Absolute deadlines every `period_s`; `wait` sleeps until the next one and polls for the last `busy_poll_s`.
 
-    late_s: time from the deadline to the return of the last `wait`. overruns: number of times that more than one period
-    had passed. skipped: total number of skipped periods.
+    deadline_ns: the next deadline, on the clock `now_ns`. late_s: time from the deadline to the return of the last
+    `wait`. overruns: number of times that more than one period had passed. skipped: total number of skipped periods.
     """
 
     period_s: float
@@ -36,6 +36,7 @@ class Pacer:
     late_s: float = 0.0
     overruns: int = 0
     skipped: int = 0
+    deadline_ns: int = field(default=0, init=False)
     _start_ns: int = field(default=0, init=False)
     _period_ns: int = field(default=0, init=False)
     _count: int = field(default=0, init=False)
@@ -50,11 +51,7 @@ class Pacer:
         """Restarts the deadlines now."""
         self._start_ns = self.now_ns()
         self._count = 0
-
-    @property
-    def deadline_ns(self) -> int:
-        """The next deadline, on the clock `now_ns`."""
-        return self._start_ns + (self._count + 1) * self._period_ns
+        self.deadline_ns = self._start_ns + self._period_ns
 
     def wait(self) -> int:
         """Sleeps until the next deadline, and returns the number of periods since the last call: 1, or more if late."""
@@ -68,18 +65,17 @@ class Pacer:
         return self.met(now)
 
     def met(self, now: int) -> int:
-        """Returns the number of periods up to `now` (ns), the next deadline or later, and advances the deadline; for
-        loops that do not call `wait`.
-        """
-        deadline = self.deadline_ns
+        """Returns the number of periods up to `now` ns, the deadline or later; for loops that do not call `wait`."""
+        # from the start, not from the last deadline: rounding of the period does not add up
         count = (now - self._start_ns) // self._period_ns
-        passed = count - self._count
+        period_count = count - self._count
         self._count = count
-        self.late_s = (now - deadline) * 1e-9
-        if passed > 1:
+        self.late_s = (now - self.deadline_ns) * 1e-9
+        self.deadline_ns = self._start_ns + (count + 1) * self._period_ns
+        if period_count > 1:
             self.overruns += 1
-            self.skipped += passed - 1
-        return passed
+            self.skipped += period_count - 1
+        return period_count
 
 
 LATE = ("late_p50_us", "late_p99_us", "late_p99_9_us", "late_max_us")
@@ -111,20 +107,21 @@ class Lateness:
             self._max_s = max(self._max_s, float(late_s.max()))
         longest = 1e6 * self._max_s
         up_to = np.cumsum(self._counts)
-        found = {}
+        percentiles = {}
         for name, share in zip(LATE, (0.5, 0.99, 0.999), strict=False):
-            at = min(int(np.searchsorted(up_to, share * up_to[-1])), len(self._EDGES_US) - 1)
-            found[name] = min(float(self._EDGES_US[at]), longest)
-        return {**found, LATE[-1]: longest}
+            index = min(int(np.searchsorted(up_to, share * up_to[-1])), len(self._EDGES_US) - 1)
+            percentiles[name] = min(float(self._EDGES_US[index]), longest)
+        return {**percentiles, LATE[-1]: longest}
 
 
 def readable(socket: zmq.Socket[bytes], timeout_ms: int, busy_poll_s: float) -> bool:
     """Whether a message is available within the timeout; for the first `busy_poll_s` s this polls without sleeping."""
-    until = time.monotonic() + busy_poll_s
-    while busy_poll_s > 0.0 and time.monotonic() < until:
+    poll_end_s = time.monotonic() + busy_poll_s
+    while busy_poll_s > 0.0 and time.monotonic() < poll_end_s:
         if is_readable(socket):
             return True
-    return bool(socket.poll(timeout_ms, zmq.POLLIN))
+    # `poll` of the socket makes a poller for each call
+    return bool(zmq.zmq_poll([(socket, zmq.POLLIN)], timeout_ms))
 
 
 def precise_sleep() -> bool:

@@ -19,8 +19,8 @@ import zmq
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
 from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.graph import End, NodeEntry
+from dyn_service.graph.middleware.zmq_sockets import Context, is_readable, receive_checked
 from dyn_service.messages import MAX_BYTES, Message, decode, encode, ros_type
-from dyn_service.service.protocol.sockets import is_readable, receive_checked
 
 _TRAILER = struct.Struct(">BBIBQ")  # a list of two, a number of 32 bits, one of 64 bits
 _LIST, _UINT32, _UINT64 = 0x92, 0xCE, 0xCF
@@ -29,6 +29,7 @@ TRAILER_BYTES = _TRAILER.size
 
 def with_trailer(payload: bytes, publisher: int, count: int) -> bytes:
     """Returns the frame of a message."""
+    # in the same frame as the message, because CONFLATE supports only one
     return payload + _TRAILER.pack(_LIST, _UINT32, publisher, _UINT64, count)
 
 
@@ -55,19 +56,19 @@ class Publisher(Generic[M]):
     active. latched: whether the last message is sent again for a new subscriber. subscribers: their number in the last
     `turn`.
 
-    end: The topic's full name, its type, and the endpoint to bind. written: A further endpoint, from a parameter or
-    remap. binds: Whether to bind to `written`, or to connect.
+    end: The topic's full name, its type, and the endpoint to bind. explicit_endpoint: A further endpoint, from a
+    parameter or remap. binds: Whether to bind to it, or to connect.
     """
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        context: Context,
         kind: type[M],
         end: End,
         *,
         queue: int = QUEUE,
         latched: bool = False,
-        written: str = "",
+        explicit_endpoint: str = "",
         binds: bool = True,
     ) -> None:
         self.kind, self.end, self.topic = kind, end, end.name
@@ -79,10 +80,11 @@ class Publisher(Generic[M]):
         self.socket = context.socket(zmq.XPUB)
         self.socket.setsockopt(zmq.SNDHWM, queue)
         self.socket.setsockopt(zmq.LINGER, _LINGER_MS)
-        self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # reports every subscriber, not only the first and the last
+        # reports every subscriber, not only the first and the last
+        self.socket.setsockopt(zmq.XPUB_VERBOSER, 1)
         _attach(self.socket, end.endpoint, end.name, binds=True)
-        if written:
-            _attach(self.socket, written, end.name, binds=binds)
+        if explicit_endpoint:
+            _attach(self.socket, explicit_endpoint, end.name, binds=binds)
 
     def publish(self, message: M) -> bool:
         """Sends the message to all subscribers; returns False if the node is not active.
@@ -94,23 +96,31 @@ class Publisher(Generic[M]):
         if self.muted:
             return False
         if not isinstance(message, self.kind):
-            found = ros_type(message) if isinstance(message, Message) else type(message).__name__
-            raise InvalidArgumentError(f"topic {self.topic!r} is of {ros_type(self.kind)}, found a {found} to publish")
+            message_type = ros_type(message) if isinstance(message, Message) else type(message).__name__
+            topic_type = ros_type(self.kind)
+            raise InvalidArgumentError(f"topic {self.topic!r} is of {topic_type}, found a {message_type} to publish")
         self.sent += 1
         frame = with_trailer(encode(message), self._number, self.sent)
         if self.latched:
             self._last = frame
+        # XPUB drops messages for full queues, so it never raises `Again`
         self.socket.send(frame, zmq.NOBLOCK)
         return True
 
+    def has_subscribers(self) -> bool:
+        """Whether a message would be received, so that one that nobody would receive need not be made."""
+        if not self.subscribers and is_readable(self.socket):
+            self.turn()
+        return self.subscribers > 0
+
     def turn(self) -> None:
         """Counts the subscribers; sends a latched message again if there is a new one."""
-        came = False
+        has_new_subscriber = False
         while is_readable(self.socket):
-            begins = self.socket.recv(zmq.NOBLOCK)[:1] == b"\x01"
-            came |= begins
-            self.subscribers += 1 if begins else -1
-        if came and self._last is not None and not self.muted:
+            subscribes = self.socket.recv(zmq.NOBLOCK)[:1] == b"\x01"
+            has_new_subscriber |= subscribes
+            self.subscribers += 1 if subscribes else -1
+        if has_new_subscriber and self._last is not None and not self.muted:
             self.socket.send(self._last, zmq.NOBLOCK)
 
     def close(self) -> None:
@@ -119,20 +129,20 @@ class Publisher(Generic[M]):
         topics.remove_file(self.end.endpoint)
 
 
-def _attach(socket: zmq.Socket[Any], where: str, topic: str, *, binds: bool) -> None:
+def _attach(socket: zmq.Socket[Any], endpoint: str, topic: str, *, binds: bool) -> None:
     try:
         if binds:
-            topics.listen(socket, where)
+            topics.listen(socket, endpoint)
         else:
-            socket.connect(where)
+            socket.connect(endpoint)
     except zmq.ZMQError as error:
         socket.close(linger=0)
-        raise InvalidArgumentError(f"topic {topic!r} at {where!r}: {error.strerror}") from None
+        raise InvalidArgumentError(f"topic {topic!r} at {endpoint!r}: {error.strerror}") from None
 
 
 _PUBLISHERS = 256
 """Number of publishers whose counts are kept; the oldest are dropped."""
-_TRIES = 8
+_MAX_FRAMES = 8
 """Frames that one call examines, so that a sender of garbage does not block a loop."""
 _LOG = logging.getLogger(__name__)
 
@@ -142,41 +152,42 @@ class RawSubscription:
 
     received: number of received frames. missed: number of frames that were sent and not received, by the trailers.
 
-    kind: The type's name; publishers of another type are ignored. Empty is any. written: An endpoint from a parameter
-    or remap: publishers are then not searched. binds: Whether to bind to `written`, or to connect. say: Called once for
-    each fault; by default logs it.
+    kind: The type's name; publishers of another type are ignored. Empty is any. explicit_endpoint: An endpoint
+    from a parameter or remap: publishers are then not searched. binds: Whether to bind to it, or to connect. say:
+    Called once for each fault; by default logs it.
     """
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        context: Context,
         topic: str,
         kind: str = "",
         queue: int = 1,
         *,
-        written: str = "",
+        explicit_endpoint: str = "",
         binds: bool = False,
         say: Callable[[str], None] = _LOG.warning,
     ) -> None:
         if queue < 1:
             raise InvalidArgumentError(f"topic {topic!r}: queue is {queue}, expected 1 (the newest alone) or more")
-        self.topic, self.kind, self.written, self.queue = topic, kind, written, queue
-        self.end = End(topic, kind, written if binds else "")
+        self.topic, self.kind, self.explicit_endpoint, self.queue = topic, kind, explicit_endpoint, queue
+        self.end = End(topic, kind, explicit_endpoint if binds else "")
         self.received = self.missed = 0
         self._say = say
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         self._connected: set[str] = set()
         self._counts: dict[int, int] = {}
         self.socket = context.socket(zmq.SUB)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES + TRAILER_BYTES)
         if queue == 1:
+            # a control loop must never work off old messages
             self.socket.setsockopt(zmq.CONFLATE, 1)
         else:
             self.socket.setsockopt(zmq.RCVHWM, queue)
         self.socket.setsockopt(zmq.SUBSCRIBE, b"")
-        if written:
-            _attach(self.socket, written, topic, binds=binds)
+        if explicit_endpoint:
+            _attach(self.socket, explicit_endpoint, topic, binds=binds)
 
     @property
     def publishers(self) -> int:
@@ -185,37 +196,38 @@ class RawSubscription:
 
     def look(self, nodes: Iterable[NodeEntry]) -> None:
         """Connects to the publishers among these nodes, and disconnects from those that ended."""
-        if self.written:
+        if self.explicit_endpoint:
             return
-        found = {}
+        publishers = {}
         for node in nodes:
             for end in node.publishers:
                 if end.name == self.topic and end.endpoint:
                     if self.kind and end.type != self.kind:
-                        self.fault(
-                            f"topic {self.topic!r}: node {node.name!r} publishes {end.type}, expected {self.kind}; "
-                            "it is ignored"
-                        )
+                        text = f"node {node.name!r} publishes {end.type}, expected {self.kind}; it is ignored"
+                        self.fault(f"topic {self.topic!r}: {text}")
                     else:
-                        found[end.endpoint] = node.name
-        for gone in self._connected - found.keys():
-            self._connected.remove(gone)
-            self.socket.disconnect(gone)
-        for new in found.keys() - self._connected:
+                        publishers[end.endpoint] = node.name
+        for endpoint in self._connected - publishers.keys():
+            self._connected.remove(endpoint)
+            self.socket.disconnect(endpoint)
+        for endpoint in publishers.keys() - self._connected:
             try:
-                self.socket.connect(new)
+                self.socket.connect(endpoint)
             except zmq.ZMQError as error:
-                self.fault(f"topic {self.topic!r}: node {found[new]!r} at {new!r}: {error.strerror}")
+                self.fault(f"topic {self.topic!r}: node {publishers[endpoint]!r} at {endpoint!r}: {error.strerror}")
             else:
-                self._connected.add(new)
+                self._connected.add(endpoint)
 
-    def take_frame(self) -> memoryview | None:
-        """Returns the next frame's message, or None."""
-        for _ in range(_TRIES):
-            if not is_readable(self.socket):
+    def take_frame(self, *, is_ready: bool = False) -> memoryview | None:
+        """Returns the next frame's message, or None. is_ready: whether a poll has just reported one."""
+        for _ in range(_MAX_FRAMES):
+            if not is_ready and not is_readable(self.socket):
                 break
+            is_ready = False
             try:
-                frame = receive_checked(self.socket, self.written or "ipc:// publisher", zmq.NOBLOCK)
+                # at each message: the user is read per connection, and a socket may be connected again to another
+                # process
+                frame = receive_checked(self.socket, self.explicit_endpoint or "ipc:// publisher")
             except PermissionDeniedError as error:
                 self.fault(f"topic {self.topic!r}: {error}; its messages are dropped")
                 continue
@@ -224,7 +236,9 @@ class RawSubscription:
                 last = self._counts.get(publisher, count - 1)
                 if count == last:
                     continue  # sent again for another, late subscriber
+                # counted, not estimated: a control loop that drops states has to say so exactly
                 self.missed += max(0, count - last - 1)
+                # bounded: each restart of a publisher has a new number
                 if publisher not in self._counts and len(self._counts) >= _PUBLISHERS:
                     self._counts.pop(next(iter(self._counts)))
                 self._counts[publisher] = count
@@ -240,8 +254,8 @@ class RawSubscription:
 
     def fault(self, sentence: str) -> None:
         """Reports a fault once."""
-        if sentence not in self._said and len(self._said) < _PUBLISHERS:
-            self._said.add(sentence)
+        if sentence not in self._reported and len(self._reported) < _PUBLISHERS:
+            self._reported.add(sentence)
             self._say(sentence)
 
     def close(self) -> None:
@@ -257,24 +271,25 @@ class Subscription(RawSubscription, Generic[M]):
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
+        context: Context,
         kind: type[M],
         topic: str,
         callback: Callable[[M], object] | None = None,
         queue: int = 1,
         *,
-        written: str = "",
+        explicit_endpoint: str = "",
         binds: bool = False,
     ) -> None:
-        super().__init__(context, topic, ros_type(kind), queue, written=written, binds=binds)
+        super().__init__(context, topic, ros_type(kind), queue, explicit_endpoint=explicit_endpoint, binds=binds)
         self.malformed = 0
         self.callback = callback
         self._kind = kind
 
-    def take(self) -> M | None:
-        """Returns the next message, or None."""
-        for _ in range(_TRIES):
-            frame = self.take_frame()
+    def take(self, *, is_ready: bool = False) -> M | None:
+        """Returns the next message, or None. is_ready: whether a poll has just reported one."""
+        for _ in range(_MAX_FRAMES):
+            frame = self.take_frame(is_ready=is_ready)
+            is_ready = False
             if frame is None:
                 break
             try:

@@ -29,7 +29,7 @@ from dyn_service.errors import (
 )
 from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.graph import End
-from dyn_service.service.protocol.sockets import is_readable
+from dyn_service.graph.middleware.zmq_sockets import Context, is_readable
 from dyn_service.support.suggestions import did_you_mean
 from dyn_service.support.validation import dotted, explain
 
@@ -42,7 +42,7 @@ PER_TURN = 4
 """Requests answered in one turn of a node's loop, so that bursts do not block it."""
 TURN_S = 1e-3
 """Time in one turn after which no further request is answered."""
-_WAITING = 100
+_QUEUE = 100
 _ENCODER = msgspec.msgpack.Encoder()
 _LOG = logging.getLogger(__name__)
 
@@ -70,16 +70,15 @@ _REQUESTS = msgspec.msgpack.Decoder(_Request)
 _REPLIES = msgspec.msgpack.Decoder(_Reply)
 
 
-def service_type(request_type: type[msgspec.Struct]) -> str:
-    """Returns the type of the service with these requests."""
-    return f"{request_type.__module__.rpartition('.')[2]}/srv/{request_type.__name__.removesuffix('Request')}"
-
-
 @dataclass(frozen=True)
 class _Service:
     requests: msgspec.msgpack.Decoder[Any]
     kind: type[msgspec.Struct]
     handler: Callable[[Any], msgspec.Struct | None]
+
+    @property
+    def type(self) -> str:
+        return f"{self.kind.__module__.rpartition('.')[2]}/srv/{self.kind.__name__.removesuffix('Request')}"
 
 
 class Services:
@@ -88,15 +87,15 @@ class Services:
     answered: number of answered requests, including refused ones. malformed: number of malformed requests.
     """
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> None:
+    def __init__(self, context: Context, endpoint: str) -> None:
         self.endpoint = endpoint
         self.answered = self.malformed = 0
         self._services: dict[str, _Service] = {}
         self.socket = context.socket(zmq.ROUTER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
-        self.socket.setsockopt(zmq.RCVHWM, _WAITING)
-        self.socket.setsockopt(zmq.SNDHWM, _WAITING)
+        self.socket.setsockopt(zmq.RCVHWM, _QUEUE)
+        self.socket.setsockopt(zmq.SNDHWM, _QUEUE)
         try:
             topics.listen(self.socket, endpoint)
         except zmq.ZMQError as error:
@@ -105,7 +104,7 @@ class Services:
 
     def ends(self) -> tuple[End, ...]:
         """Returns the names, types and endpoint of all services."""
-        return tuple(End(name, service_type(one.kind), self.endpoint) for name, one in self._services.items())
+        return tuple(End(name, service.type, self.endpoint) for name, service in self._services.items())
 
     def add(self, name: str, kind: type[Q], handler: Callable[[Q], msgspec.Struct | None]) -> None:
         """Adds a service."""
@@ -119,9 +118,10 @@ class Services:
 
     def turn(self) -> bool:
         """Answers waiting requests, at most `PER_TURN` in about `TURN_S`; returns whether there were any."""
-        until = time.monotonic() + TURN_S
+        deadline_s = time.monotonic() + TURN_S
         for count in range(PER_TURN):
-            if not is_readable(self.socket) or (count and time.monotonic() >= until):
+            # one request is answered in any case, or a slow loop would never answer
+            if not is_readable(self.socket) or (count and time.monotonic() >= deadline_s):
                 return count > 0
             *route, frame = self.socket.recv_multipart(zmq.NOBLOCK)
             if len(route) != 1:
@@ -159,10 +159,10 @@ class Services:
     def _response(self, request: _Request) -> msgspec.Raw:
         service = self._services.get(request.service)
         if service is None:
-            near = did_you_mean(request.service, self._services)
-            raise NotFoundError(f"there is no service {request.service!r} here{near}", path="service")
-        asked = _decoded(service.requests, request.request, service.kind, request.service)
-        return msgspec.Raw(_ENCODER.encode(service.handler(asked) or Empty()))
+            hint = did_you_mean(request.service, self._services)
+            raise NotFoundError(f"there is no service {request.service!r} here{hint}", path="service")
+        request_body = _decoded(service.requests, request.request, service.kind, request.service)
+        return msgspec.Raw(_ENCODER.encode(service.handler(request_body) or Empty()))
 
 
 @dataclass
@@ -193,9 +193,7 @@ class ServiceClient(Generic[R]):
     `NotFoundError`.
     """
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], service: str, response_type: type[R], find: Callable[[str], str]
-    ) -> None:
+    def __init__(self, context: Context, service: str, response_type: type[R], find: Callable[[str], str]) -> None:
         self.service = service
         self._context, self._find = context, find
         self._kind = response_type
@@ -235,9 +233,7 @@ class ServiceClient(Generic[R]):
         except (TypeError, OverflowError, UnicodeEncodeError, RecursionError) as error:
             raise InvalidArgumentError(f"{self.service}: the request cannot be encoded: {error}") from None
         if len(frame) > MAX_BYTES:
-            raise InvalidArgumentError(
-                f"{self.service}: a request of {len(frame)} bytes, at most {MAX_BYTES} are accepted"
-            )
+            raise InvalidArgumentError(f"{self.service}: a request of {len(frame)} bytes, expected at most {MAX_BYTES}")
         socket = self._connected(endpoint)
         pending: Pending[R] = Pending(time.monotonic() + timeout_s)
         self._pending[number] = pending
@@ -272,7 +268,7 @@ class ServiceClient(Generic[R]):
             self.socket, self._endpoint = self._context.socket(zmq.DEALER), endpoint
             self.socket.setsockopt(zmq.LINGER, 0)
             self.socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
-            self.socket.setsockopt(zmq.SNDHWM, _WAITING)
+            self.socket.setsockopt(zmq.SNDHWM, _QUEUE)
             try:
                 self.socket.connect(endpoint)
             except zmq.ZMQError as error:
@@ -304,11 +300,12 @@ class ServiceClient(Generic[R]):
 T = TypeVar("T")
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[T], frame: Any, kind: Any, what: str) -> T:
+def _decoded(decoder: msgspec.msgpack.Decoder[T], frame: Any, kind: Any, subject: str) -> T:
     try:
         return decoder.decode(frame)
     except msgspec.ValidationError as error:
         message, place = explain(error, kind)
-        raise InvalidArgumentError(f"{what}: {dotted(place)}: {message}" if place else f"{what}: {message}") from None
+        value_text = f"{subject}: {dotted(place)}" if place else subject
+        raise InvalidArgumentError(f"{value_text}: {message}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InvalidArgumentError(f"{what} is not MessagePack") from None
+        raise InvalidArgumentError(f"{subject} is not MessagePack") from None

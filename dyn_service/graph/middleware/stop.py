@@ -48,11 +48,11 @@ class Stop:
 def stopping() -> Iterator[Stop]:
     """Context in which Ctrl-C and SIGTERM request a stop instead of ending the process."""
     stop = Stop()
-    before = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -65,6 +65,7 @@ def end_with_launcher() -> None:
     try:
         pipe = int(number)
         os.set_inheritable(pipe, False)
+        # the number may by now be a descriptor of something else
         if os.fstat(pipe).st_ino != int(inode):
             return
     except (OSError, ValueError):  # no launcher, or a launch-prefix that closed the pipe

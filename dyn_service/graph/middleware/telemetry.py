@@ -30,6 +30,7 @@ import zmq
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.middleware.zmq_sockets import Context
 
 ENDPOINT = "DYN_LAUNCH_ENDPOINT"
 NODE = "DYN_LAUNCH_NODE"
@@ -92,7 +93,7 @@ _DECODER = msgspec.msgpack.Decoder(Message)
 
 
 def decode(frame: bytes) -> Message:
-    """Decodes a frame."""
+    """Decodes a frame; raises `InvalidArgumentError` for other bytes."""
     try:
         message: Message = _DECODER.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -111,7 +112,7 @@ def rows_of(message: Rows) -> Array:
 class Telemetry:
     """Sends a node's telemetry; without a launcher it sends nothing."""
 
-    def __init__(self, node: str, context: zmq.Context[zmq.Socket[bytes]], endpoint: str | None) -> None:
+    def __init__(self, node: str, context: Context, endpoint: str | None) -> None:
         self.node = node
         self.dropped = 0
         self.latest: dict[str, float | int | str] = {}
@@ -119,6 +120,7 @@ class Telemetry:
         self.was_ready = False
         self._next_beat_s = 0.0
         self._busy_s = 0.0
+        # the process began before this line: its CPU time until here is about the time since then
         self._began_s = time.monotonic() - time.process_time()
         self._pid = os.getpid()
         self._socket: zmq.Socket[bytes] | None = None
@@ -167,8 +169,8 @@ class Telemetry:
     def close(self) -> None:
         """Sends the CPU time of the process and its ended children, and closes the socket."""
         if self._socket is not None:
-            used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-            cpu_s = sum(one.ru_utime + one.ru_stime for one in used)
+            usages = [resource.getrusage(processes) for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+            cpu_s = sum(usage.ru_utime + usage.ru_stime for usage in usages)
             self.stats({"cpu_s": cpu_s, "lived_s": time.monotonic() - self._began_s})
             self._socket.close()
             self._socket = None
@@ -183,7 +185,11 @@ class Telemetry:
 
 
 class Recorder:
-    """A channel of a recording: rows are buffered until a block is full or old, then sent."""
+    """A channel of a recording: rows are buffered until a block is full or old, then sent.
+
+    telemetry: of the node. channel: its name. columns: their names. block_rows: rows of a block. age_s: time after
+    which a block is sent.
+    """
 
     def __init__(
         self, telemetry: Telemetry, channel: str, columns: Sequence[str], *, block_rows: int = 128, age_s: float = 0.5
@@ -231,11 +237,12 @@ class Recording:
         """Appends rows (k, columns)."""
         first = -self.seen % self.stride
         self.seen += len(rows)
-        kept = rows[first :: self.stride]
-        if len(kept):
-            self._blocks.append(np.array(kept))
-            self._kept += len(kept)
+        new_rows = rows[first :: self.stride]
+        if len(new_rows):
+            self._blocks.append(np.array(new_rows))
+            self._kept += len(new_rows)
         while self._kept > self._most:
+            # thinned, not cut, so that a recording always spans the whole run
             halved = np.concatenate(self._blocks)[::2]
             self._blocks, self._kept = [halved], len(halved)
             self.stride *= 2
@@ -255,8 +262,8 @@ class Recording:
 
     def group(self, prefix: str) -> tuple[tuple[str, ...], Array]:
         """Returns the names NAME of the columns `prefix.NAME`, and their values (k, names)."""
-        chosen = [i for i, name in enumerate(self.columns) if name.startswith(prefix + ".")]
-        return tuple(self.columns[i][len(prefix) + 1 :] for i in chosen), self.table[:, chosen]
+        columns = [i for i, name in enumerate(self.columns) if name.startswith(prefix + ".")]
+        return tuple(self.columns[i][len(prefix) + 1 :] for i in columns), self.table[:, columns]
 
 
 @dataclass
@@ -282,8 +289,8 @@ class NodeTelemetry:
 
     def recording(self, channel: str) -> Recording | None:
         """Returns the recording of a channel, or None if it has no rows."""
-        found = self.recordings.get(channel)
-        return found if found is not None and len(found.table) else None
+        recording = self.recordings.get(channel)
+        return recording if recording is not None and len(recording.table) else None
 
     def fact(self, name: str) -> Any:
         """Returns the latest fact with this name, or None."""
@@ -292,7 +299,7 @@ class NodeTelemetry:
 
 @dataclass
 class TelemetryStore:
-    """Telemetry of all nodes, by name."""
+    """Telemetry of all nodes, by name. malformed: number of messages that could not be read."""
 
     nodes: dict[str, NodeTelemetry] = field(default_factory=dict)
     malformed: int = 0

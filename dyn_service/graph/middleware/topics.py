@@ -21,7 +21,7 @@ from typing import Any
 import zmq
 
 from dyn_service.errors import InvalidArgumentError, PermissionDeniedError
-from dyn_service.service.protocol.sockets import check_port
+from dyn_service.service.protocol.endpoints import check_port
 from dyn_service.support.arguments import full_name
 
 RUNTIME_DIR = "DYN_RUNTIME_DIR"
@@ -39,9 +39,9 @@ def runtime_dir(environment: Mapping[str, str] = os.environ) -> Path:
     Raises:
         PermissionDeniedError: The folder belongs to another user, others can write to it, or it cannot be created.
     """
-    given = environment.get(RUNTIME_DIR)
-    if given:
-        return check_owner(Path(given))
+    folder_name = environment.get(RUNTIME_DIR)
+    if folder_name:
+        return check_owner(Path(folder_name))
     base = environment.get("XDG_RUNTIME_DIR", "")
     if not os.path.isdir(base):  # under su or in a container it may not exist
         base = tempfile.gettempdir()
@@ -56,20 +56,18 @@ def runtime_dir(environment: Mapping[str, str] = os.environ) -> Path:
 def check_owner(folder: Path) -> Path:
     """Returns the folder after checking that it is this user's and only this user can write to it."""
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError as error:
         raise PermissionDeniedError(f"folder {str(folder)!r} cannot be used: {error.strerror}") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise PermissionDeniedError(
-            f"folder {str(folder)!r} belongs to another user or can be written by others: remove it"
-        )
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionDeniedError(f"folder {str(folder)!r} is another user's or can be written by others: remove it")
     return folder
 
 
 def endpoint(topic: str, namespace: str, remaps: Mapping[str, str], folder: Path) -> str:
     """Returns the ZeroMQ endpoint of a topic."""
-    name, written = place(topic, namespace, remaps)
-    return written or socket_file(name, folder)
+    name, explicit_endpoint = place(topic, namespace, remaps)
+    return explicit_endpoint or socket_file(name, folder)
 
 
 def place(topic: str, namespace: str, remaps: Mapping[str, str]) -> tuple[str, str]:
@@ -80,17 +78,17 @@ def place(topic: str, namespace: str, remaps: Mapping[str, str]) -> tuple[str, s
         InvalidArgumentError: The name is empty, or the endpoint is open to every user of this machine.
     """
     if "://" in topic:
-        return topic, _written_out(topic)
+        return topic, _checked(topic)
     name = _resolve(topic, namespace)
     for source, target in remaps.items():
         if _resolve(source, namespace) == name:
-            return (name, _written_out(target)) if "://" in target else (_resolve(target, namespace), "")
+            return (name, _checked(target)) if "://" in target else (_resolve(target, namespace), "")
     return name, ""
 
 
 def socket_file(name: str, folder: Path) -> str:
     """Returns the ipc endpoint of a file in the folder; slashes in the name become dots."""
-    return f"ipc://{folder}/{_fitting(name.strip('/').replace('/', '.'), folder)}"
+    return f"ipc://{folder}/{_shortened(name.strip('/').replace('/', '.'), folder)}"
 
 
 def is_latched(topic: str) -> bool:
@@ -98,47 +96,48 @@ def is_latched(topic: str) -> bool:
     return topic.rpartition("/")[2] in LATCHED
 
 
-def check_name(what: str, name: str) -> None:
+def check_name(kind: str, name: str) -> None:
     """Checks the name of a node or topic, which is printed to terminals and used in file names."""
     if not name.strip("/"):
-        raise InvalidArgumentError(f"{what} {name!r} has no name")
+        raise InvalidArgumentError(f"{kind} {name!r} has no name")
     if not name.isprintable():
-        raise InvalidArgumentError(f"{what} {name!r}: expected a name of printable characters")
+        raise InvalidArgumentError(f"{kind} {name!r}: expected a name of printable characters")
 
 
-def listen(socket: zmq.Socket[Any], where: str) -> None:
+def listen(socket: zmq.Socket[Any], endpoint: str) -> None:
     """Binds the socket; the file of an ipc endpoint is created accessible to its owner only."""
-    before = os.umask(0o177)
+    # a chmod after `bind` would leave a moment in which others can connect
+    umask = os.umask(0o177)
     try:
-        socket.bind(where)
+        socket.bind(endpoint)
     finally:
-        os.umask(before)
+        os.umask(umask)
 
 
-def remove_file(where: str) -> None:
+def remove_file(endpoint: str) -> None:
     """Removes the file of a closed ipc endpoint, which ZeroMQ may leave behind."""
     with contextlib.suppress(OSError):
-        os.unlink(where.removeprefix("ipc://"))
+        os.unlink(endpoint.removeprefix("ipc://"))
 
 
-def _written_out(where: str) -> str:
-    if where.startswith("ipc://@"):
-        raise InvalidArgumentError(f"{where!r} is open to every user of this machine: name a file, ipc:///path")
-    return check_port(where, "topic")
+def _checked(endpoint: str) -> str:
+    if endpoint.startswith("ipc://@"):
+        raise InvalidArgumentError(f"{endpoint!r} is open to every user of this machine: name a file, ipc:///path")
+    return check_port(endpoint, "topic")
 
 
-def _fitting(name: str, folder: Path) -> str:
+def _shortened(name: str, folder: Path) -> str:
     """Returns the name, shortened and ended by its digest if the socket's path would be too long."""
     room = MAX_IPC_PATH - len(os.fsencode(folder)) - 1
     if len(os.fsencode(name)) <= room:
         return name
     digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:_DIGEST]
-    kept = os.fsdecode(os.fsencode(name)[: max(0, room - _DIGEST - 1)])
+    beginning = os.fsdecode(os.fsencode(name)[: max(0, room - _DIGEST - 1)])
     if room <= _DIGEST:
         raise InvalidArgumentError(
             f"folder {str(folder)!r}: a socket's path holds {MAX_IPC_PATH} bytes, which leaves no room for a topic"
         )
-    return f"{kept}-{digest}"
+    return f"{beginning}-{digest}"
 
 
 def _resolve(topic: str, namespace: str) -> str:

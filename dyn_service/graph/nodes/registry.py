@@ -19,22 +19,37 @@ from types import ModuleType
 from typing import Any
 
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph import MODULES
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel
 
 GROUP = "dyn_service.nodes"
 PACKAGE = "dyn_service"
 Kind = NodeKind[Any]
 
+SHIPPED = {
+    "server": "dyn_service.graph.nodes.server",
+    "plant": "dyn_service.graph.nodes.plant.node",
+    "controller": "dyn_service.graph.nodes.controllers.computed_torque",
+    "robot_state_publisher": "dyn_service.graph.nodes.robot_state_publisher",
+    "ros2_bridge": "dyn_service.graph.nodes.ros2_bridge",
+    "gravity_compensation": "dyn_service.graph.nodes.controllers.gravity_compensation",
+    "joint_impedance": "dyn_service.graph.nodes.controllers.joint_impedance",
+    "collision_stop": "dyn_service.graph.nodes.controllers.collision_stop",
+    "cartesian_impedance": "dyn_service.graph.nodes.controllers.cartesian_impedance",
+    "trajectory_following": "dyn_service.graph.nodes.controllers.trajectory_following",
+    "admittance": "dyn_service.graph.nodes.controllers.admittance",
+}
+"""The modules of this package's nodes, which each declare `NODE`. They are not entry points too: the metadata of an
+installation may be older than the running sources."""
+
 
 class Registry:
     """All known nodes. A node's module is imported when it is first requested."""
 
     def __init__(self) -> None:
-        # our own are from a table, because installed entry points may be older than the running sources
-        own = [EntryPoint(name, f"{module}:NODE", GROUP) for name, module in MODULES.items()]
-        others = [entry for entry in entry_points(group=GROUP) if _package(entry) != PACKAGE]
-        self._entries = {(_package(entry), entry.name): entry for entry in (*own, *others)}
+        shipped = [EntryPoint(name, f"{module}:NODE", GROUP) for name, module in SHIPPED.items()]
+        # versions up to 0.2.0 installed their own nodes as entry points too
+        foreign = [entry for entry in entry_points(group=GROUP) if _package(entry) != PACKAGE]
+        self._entries = {(_package(entry), entry.name): entry for entry in (*shipped, *foreign)}
         self._kinds: dict[tuple[str, str], Kind] = {}
 
     def names(self, package: str) -> list[str]:
@@ -78,28 +93,30 @@ class Registry:
         return self._kinds[key]
 
 
-def clash(kinds: Iterable[tuple[str, Kind]], taken: Iterable[str]) -> str | None:
-    """Returns a message on panels with the same section, or None. kinds: with their names. taken: keys of the report.
+def clash(kinds: Iterable[tuple[str, Kind]], report_keys: Iterable[str]) -> str | None:
+    """Returns a message on panels with the same section, or None.
+
+    kinds: with their names. report_keys: of the report itself.
 
     Equal panels of several kinds, such as those of all controllers, do not clash.
     """
-    owners: dict[str, tuple[str, Panel | None]] = dict.fromkeys(taken, ("the report itself", None))
+    owners: dict[str, tuple[str, Panel | None]] = dict.fromkeys(report_keys, ("the report itself", None))
     for name, kind in kinds:
         for panel in kind.panels:
-            owner, theirs = owners.setdefault(panel.section, (name, panel))
-            if owner != name and theirs != panel:
+            owner, owner_panel = owners.setdefault(panel.section, (name, panel))
+            if owner != name and owner_panel != panel:
                 return f"section {panel.section!r} of the report belongs to {owner}: {name} cannot have it too"
     return None
 
 
-def _load(name: str, load: Callable[[], Any], where: str) -> Kind:
+def _load(name: str, load: Callable[[], Any], reference: str) -> Kind:
     try:
-        found = load()
+        kind = load()
     except Exception as error:
         raise InvalidArgumentError(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(found, NodeKind):
-        raise InvalidArgumentError(f"{name}: {where!r} is not a NodeKind")
-    return found
+    if not isinstance(kind, NodeKind):
+        raise InvalidArgumentError(f"{name}: {reference!r} is not a NodeKind")
+    return kind
 
 
 def run_file(path: Path) -> ModuleType:

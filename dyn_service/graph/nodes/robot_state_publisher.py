@@ -13,12 +13,13 @@ fixed frames, named as the `frame_id` of their readings.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import numpy as np
 
+from dyn_service.api.description import LoopJointDescription
 from dyn_service.api.queries import Array
 from dyn_service.api.results import LinkPoses
 from dyn_service.control.joint_states import MULTI_DOF, WORLD, ReceivedJointStates
@@ -31,6 +32,7 @@ from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.messages.std_msgs import Header, String
 from dyn_service.messages.tf2_msgs import TFMessage
 from dyn_service.model.description import RootType
+from dyn_service.model.joints import FIXED
 from dyn_service.parsing.quantities import rotation_of_rpy
 from dyn_service.support.parameters import InputFile, RobotFile
 from dyn_service.support.shipped import find_robot
@@ -62,27 +64,40 @@ class RobotStatePublisherParameters(msgspec.Struct, forbid_unknown_fields=True, 
 
 
 class Frames:
-    """The frames of a robot's links in those of their parents."""
+    """The frames of a robot's links in those of their parents.
 
-    def __init__(self, robot: Robot, prefix: str = "", sensors: SensorSettings | None = None) -> None:
+    robot: a tree. loop_joints: of the robot whose loops it leaves open, for sensors in them.
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        prefix: str = "",
+        sensors: SensorSettings | None = None,
+        loop_joints: Sequence[LoopJointDescription] = (),
+    ) -> None:
         self._robot, self._prefix, self._sensors = robot, prefix, sensors
-        self._places = {name: k for k, name in enumerate(robot.link_names)}
+        self._link_index = {name: k for k, name in enumerate(robot.link_names)}
         for name in (*sensors.force_torque, *sensors.imus) if sensors is not None else ():
-            if name in self._places:
+            if name in self._link_index:
                 raise InvalidArgumentError(
                     f"the sensor {name!r} has the name of a link of robot {robot.name!r}: frames need unique names",
                     path="sensors",
                 )
         joints = robot.description.joints
-        self._fixed = [(joint.parent, joint.child) for joint in joints if joint.type == "fixed"]
+        self._joint_frames = {joint.name: (joint.child, np.zeros(3), np.eye(3)) for joint in joints}
+        for loop in loop_joints:
+            self._joint_frames[loop.name] = (loop.child, np.array(loop.child_xyz), np.array(loop.child_rotation))
+        self._fixed = [(joint.parent, joint.child) for joint in joints if joint.type == FIXED.type]
         self._moving = [
             (joint.parent, joint.child, joint.name if joint.mimic is None else joint.mimic.joint)
             for joint in joints
-            if joint.type != "fixed"
+            if joint.type != FIXED.type
         ]
 
     def fixed(self, stamp: Time) -> TFMessage:
         """Returns the frames that are fixed in their parents."""
+        # any position does: the frames of fixed joints do not depend on it
         poses = self._robot.link_poses(self._robot.configuration.neutral)
         links = [self._transform(parent, child, poses, stamp) for parent, child in self._fixed]
         return TFMessage([*links, *self._mounted(stamp)])
@@ -94,21 +109,22 @@ class Frames:
         return TFMessage([self._transform(parent, child, poses, stamp) for parent, child, stamp in pairs])
 
     def _mounted(self, stamp: Time) -> Iterator[TransformStamped]:
-        """Yields the frames of sensors; a force/torque sensor is in its joint's frame, which is the child link's."""
+        """Yields the frames of sensors; a force/torque sensor is in its joint's frame on the child link."""
         if self._sensors is None:
             return
-        link_of = {joint.name: joint.child for joint in self._robot.description.joints}
-        mounts = [(name, link_of[one.joint], one.xyz, one.rpy) for name, one in self._sensors.force_torque.items()]
-        mounts += [(name, one.link, one.xyz, one.rpy) for name, one in self._sensors.imus.items()]
-        for name, link, xyz, rpy in mounts:
-            where = _transform(rotation_of_rpy(np.array(rpy)), np.array(xyz))
-            yield TransformStamped(Header(stamp, self._prefix + link), name, where)
+        sensors = self._sensors.force_torque.items()
+        mounts = [(name, self._joint_frames[sensor.joint], sensor.xyz, sensor.rpy) for name, sensor in sensors]
+        units = self._sensors.imus.items()
+        mounts += [(name, (unit.link, np.zeros(3), np.eye(3)), unit.xyz, unit.rpy) for name, unit in units]
+        for name, (link, origin, rotation), xyz, rpy in mounts:
+            mount = _transform(rotation @ rotation_of_rpy(np.array(rpy)), origin + rotation @ np.array(xyz))
+            yield TransformStamped(Header(stamp, self._prefix + link), name, mount)
 
     def _transform(self, parent: str | None, child: str, poses: LinkPoses, stamp: Time) -> TransformStamped:
-        k = self._places[child]
+        k = self._link_index[child]
         rotation, position = poses.rotation[k], poses.position[k]
         if parent is not None:
-            p = self._places[parent]
+            p = self._link_index[parent]
             position = poses.rotation[p].T @ (position - poses.position[p])
             rotation = poses.rotation[p].T @ rotation
         header = Header(stamp, self._prefix + (parent or WORLD))
@@ -135,40 +151,44 @@ class RobotStatePublisher(Node[RobotStatePublisherParameters]):
         file = find_robot(p.robot)
         with self.stop.at_once():
             self.urdf = urdf_of(file)
-            self.robot = Robot.from_file(file, root=p.root, mimic=p.mimic)
-            sensors = Sensors.from_file(self.robot, p.sensors).settings if p.sensors else None
-            self.frames = Frames(self.robot, p.frame_prefix, sensors)
+            robot = Robot.from_file(file, root=p.root, mimic=p.mimic)
+            sensors = Sensors.from_file(robot, p.sensors).settings if p.sensors else None
+            loop_joints = robot.description.loop_joints
+            # Measured positions leave loops open, and frames of links need no closed ones.
+            self.robot = Robot.from_file(file, root=p.root, mimic=p.mimic, loops="cut") if loop_joints else robot
+            self.frames = Frames(self.robot, p.frame_prefix, sensors, loop_joints)
         self.tf = self.create_publisher(TFMessage, "tf")
         self.tf_static = self.create_publisher(TFMessage, "tf_static", latched=True)
         self.text = self.create_publisher(String, "robot_description", latched=True)
         self.states = self.create_subscription(JointState, p.joint_states)
-        self.several = self.create_subscription(MultiDOFJointState, p.multi_dof_joint_states)
-        self.heard = ReceivedJointStates(self.robot.configuration)
+        self.multi_dof_states = self.create_subscription(MultiDOFJointState, p.multi_dof_joint_states)
+        self.received = ReceivedJointStates(self.robot.configuration)
         self.create_timer(1.0 / p.rate_hz, self._publish)
-        self._said, self._begun = "", False
+        self._last_fault, self._has_published = "", False
 
     def _publish(self) -> None:
-        if not self._begun:  # publishers speak only once the node is active
-            self._begun = True
+        if not self._has_published:  # publishers speak only once the node is active
+            self._has_published = True
             self.tf_static.publish(self.frames.fixed(Time()))
             self.text.publish(String(self.urdf))
-        came = [message for message in (self.states.take(), self.several.take()) if message is not None]
+        messages = [message for message in (self.states.take(), self.multi_dof_states.take()) if message is not None]
         stamps: dict[str, Time] = {}
-        for message in came:
+        for message in messages:
             try:
-                joints = self.heard.take(message)
+                joints = self.received.take(message)
                 if not joints and _names(message):
                     raise InvalidArgumentError(
                         f"the joint state names no joint of robot {self.robot.name!r}, but {', '.join(_names(message))}"
                     )
             except DynError as error:
-                if str(error) != self._said:
-                    self._said = str(error)
+                # once, not at each of hundreds of messages a second
+                if str(error) != self._last_fault:
+                    self._last_fault = str(error)
                     _LOG.warning("%s: %s", self.name, error)
             else:
                 stamps |= dict.fromkeys(joints, message.header.stamp)
         if stamps:
-            self.tf.publish(self.frames.moving(self.heard.q, stamps))
+            self.tf.publish(self.frames.moving(self.received.q, stamps))
 
 
 def _names(message: JointState | MultiDOFJointState) -> list[str]:

@@ -64,22 +64,23 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
         from dyn_service.graph.dds import Participant, dds_topic, domain_number
 
         p = self.parameters
-        coming = [each.topic for each in p.from_ros]
+        incoming_names = [topic.topic for topic in p.from_ros]
         for name in p.to_ros:
-            if self._full(name) in map(self._full, coming):
+            if self._full(name) in map(self._full, incoming_names):
                 raise InvalidArgumentError(f"topic {name!r} is in to_ros and in from_ros: its messages would circulate")
         self.participant = Participant(domain_number(p.domain), p.reach)
         for name in p.to_ros:
             dds_topic(self._full(name))  # checks the name
         self.sent: dict[str, int] = {}
         self.received: dict[str, int] = {}
-        self._said: set[str] = set()
-        self._out: dict[str, Writer] = {}
-        self._in: list[tuple[Reader, Publisher[Any], str]] = []
-        for each in p.from_ros:
-            kind, full = by_type(each.type), self._full(each.topic)
-            reader = self.participant.reader(full, kind, latched=is_latched(full))
-            self._in.append((reader, self.create_publisher(kind, each.topic, latched=is_latched(full)), full))
+        self._reported: set[str] = set()
+        self._writers: dict[str, Writer] = {}
+        self._readers: list[tuple[Reader, Publisher[Any], str]] = []
+        for incoming_topic in p.from_ros:
+            kind, full_name = by_type(incoming_topic.type), self._full(incoming_topic.topic)
+            reader = self.participant.reader(full_name, kind, latched=is_latched(full_name))
+            publisher = self.create_publisher(kind, incoming_topic.topic, latched=is_latched(full_name))
+            self._readers.append((reader, publisher, full_name))
         self.create_timer(LOOK_S, self._look)
         self.create_timer(1.0 / p.rate_hz, self._read)
         self.create_timer(STATS_S, self._stats)
@@ -91,40 +92,41 @@ class Ros2Bridge(Node[Ros2BridgeParameters]):
 
     def _look(self) -> None:
         ends = [end for node in self.graph.nodes() for end in node.publishers]
-        for full in map(self._full, self.parameters.to_ros):
+        for full_name in map(self._full, self.parameters.to_ros):
             for end in ends:
-                if end.name != full or full in self._out:
+                if end.name != full_name or full_name in self._writers:
                     continue
                 try:
                     kind = by_type(end.type)
                 except DynError as error:  # the type of a package that is not installed here
-                    self._left_out(f"{full} does not go to ROS 2: {error}")
+                    self._warn_once(f"{full_name} does not go to ROS 2: {error}")
                     continue
-                self._out[full] = self.participant.writer(full, kind, latched=is_latched(full))
-                self.create_subscription(kind, full, partial(self._write, full))
-                _LOG.info("%s: %s goes to ROS 2 as %s", self.name, full, ros_type(kind))
+                self._writers[full_name] = self.participant.writer(full_name, kind, latched=is_latched(full_name))
+                # only when a node here publishes the topic: before, its type is unknown
+                self.create_subscription(kind, full_name, partial(self._write, full_name))
+                _LOG.info("%s: %s goes to ROS 2 as %s", self.name, full_name, ros_type(kind))
 
     def _write(self, topic: str, message: Message) -> None:
-        self._out[topic].write(message)
+        self._writers[topic].write(message)
         self.sent[topic] = self.sent.get(topic, 0) + 1
 
     def _read(self) -> None:
-        for reader, publisher, topic in self._in:
+        for reader, publisher, topic in self._readers:
             for message in reader.take():
                 try:
                     publisher.publish(message)
                 except DynError as error:  # such as one that is too large
-                    self._left_out(f"a message of {topic} does not come in: {error}")
+                    self._warn_once(f"a message of {topic} does not come in: {error}")
                     continue
                 self.received[topic] = self.received.get(topic, 0) + 1
 
     def _stats(self) -> None:
         self.telemetry.stats({"sent": sum(self.sent.values()), "received": sum(self.received.values())})
 
-    def _left_out(self, sentence: str) -> None:
+    def _warn_once(self, sentence: str) -> None:
         """Logs a warning once, and goes on: a fault of one topic must not stop the others."""
-        if sentence not in self._said and len(self._said) < MAX_WARNINGS:
-            self._said.add(sentence)
+        if sentence not in self._reported and len(self._reported) < MAX_WARNINGS:
+            self._reported.add(sentence)
             _LOG.warning("%s: %s", self.name, sentence)
 
     def _full(self, topic: str) -> str:

@@ -23,6 +23,7 @@ from dyn_service.service.server.settings import NODE as NAME
 from dyn_service.service.server.settings import ServerSettings
 from dyn_service.service.server.transport.endpoints import needs_keys
 from dyn_service.support.realtime import apply
+from dyn_service.support.threads import join_within
 
 if TYPE_CHECKING:
     from dyn_service.service.server.app import Server
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 STATS_PERIOD_S = 1.0
 _HEALTH_TRIES, _TRY_S = 40, 0.25
 """Number and timeout of the first `health` calls; if the loop ends, waiting ends with the present call."""
+_WATCHER_S = 10.0
+"""Longest wait for the thread that sends heartbeats; a call of `health` in it takes up to a second."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -47,9 +50,10 @@ def main(node: Node[ServerSettings]) -> None:
     done = apply(node.parameters.realtime, _LOG.warning, polls=False)
     if done:
         _LOG.info(done)
-    ended = threading.Event()
+    ending = threading.Event()
     faults: list[DynError] = []
-    watcher = threading.Thread(target=_watch, args=(node, server, ended, faults), daemon=True)
+    # a heartbeat from the server's own loop would not prove that it answers
+    watcher = threading.Thread(target=_watch, args=(node, server, ending, faults), daemon=True)
 
     def begin() -> None:
         """Called when the loop begins and the server handles signals."""
@@ -64,20 +68,20 @@ def main(node: Node[ServerSettings]) -> None:
         else:
             server.serve_forever(begin)
     finally:
-        ended.set()
+        ending.set()
         if watcher.ident is not None:
-            watcher.join()
+            join_within(watcher, _WATCHER_S, "the thread that sends heartbeats")
     if faults:
         raise faults[0]
 
 
-def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, faults: list[DynError]) -> None:
+def _watch(node: Node[ServerSettings], server: Server, ending: threading.Event, faults: list[DynError]) -> None:
     """Reports ready when the server answers, then sends heartbeats and stats, all from this thread."""
     p, endpoint = node.parameters, server.endpoints[0]
     keys = KeyFolder(p.keys_folder).own_keys() if needs_keys(endpoint, p.keys) else None
     with Client(endpoint, timeout_s=_TRY_S, keys=keys) as client:
-        fault = _until_it_answers(client, ended)
-        if ended.is_set():
+        fault = _until_it_answers(client, ending)
+        if ending.is_set():
             return
         if fault is not None:
             faults.append(fault)
@@ -86,19 +90,20 @@ def _watch(node: Node[ServerSettings], server: Server, ended: threading.Event, f
         node.say_answers_at(server.endpoints)
         node.telemetry.ready()
         client.timeout_s = STATS_PERIOD_S
-        before, since = 0, time.monotonic()
-        while not ended.wait(BEAT_PERIOD_S):
+        answered_before, last_s = 0, time.monotonic()
+        while not ending.wait(BEAT_PERIOD_S):
             node.spin_once()
-            with suppress(DynError):  # without a response no heartbeat is sent
+            # without a response no heartbeat is sent
+            with suppress(DynError):
                 client.health()
                 node.telemetry.beat()
             now = time.monotonic()
-            if now - since >= STATS_PERIOD_S:
-                before, since = _stats(node, server, before, now - since), now
-        _stats(node, server, before, time.monotonic() - since)
+            if now - last_s >= STATS_PERIOD_S:
+                answered_before, last_s = _stats(node, server, answered_before, now - last_s), now
+        _stats(node, server, answered_before, time.monotonic() - last_s)
 
 
-def _until_it_answers(client: Client, ended: threading.Event) -> DynError | None:
+def _until_it_answers(client: Client, ending: threading.Event) -> DynError | None:
     """Waits for the first response or the end of the loop; returns the error, or None."""
     fault: DynError | None = None
     for _ in range(_HEALTH_TRIES):
@@ -109,18 +114,18 @@ def _until_it_answers(client: Client, ended: threading.Event) -> DynError | None
             fault = error
         except DynError as error:
             return error
-        if ended.is_set():
+        if ending.is_set():
             break
     return fault
 
 
-def _stats(node: Node[ServerSettings], server: Server, before: int, elapsed_s: float) -> int:
+def _stats(node: Node[ServerSettings], server: Server, answered_before: int, elapsed_s: float) -> int:
     """Sends the server's stats; returns the number of answered requests, without `health`."""
-    found = server.service.metrics.to_dict()
-    answered: int = sum(record["answered"] for query, record in found["requests"].items() if query != "health")
-    rate = (answered - before) / max(elapsed_s, 1e-9)
-    node.telemetry.stats({"answered": answered, "refused": sum(found["errors"].values()), "rate_hz": rate})
-    return answered
+    metrics = server.service.metrics.to_dict()
+    answered_count: int = sum(record["answered"] for query, record in metrics["requests"].items() if query != "health")
+    rate = (answered_count - answered_before) / max(elapsed_s, 1e-9)
+    node.telemetry.stats({"answered": answered_count, "refused": sum(metrics["errors"].values()), "rate_hz": rate})
+    return answered_count
 
 
 NODE = NodeKind(

@@ -97,11 +97,15 @@ class Finding:
 
 def prefix(size: float) -> tuple[float, str]:
     """Returns the unit prefix for which a size is at least 1, with its factor; no prefix for rounding errors."""
-    return (
-        _PREFIXES[0]
-        if size < ROUNDING
-        else next(((factor, name) for factor, name in _PREFIXES if size * factor >= 1.0), _PREFIXES[-1])
-    )
+    if size < ROUNDING:
+        return _PREFIXES[0]
+    return next((prefix for prefix in _PREFIXES if size * prefix[0] >= 1.0), _PREFIXES[-1])
+
+
+def scaled(values: Array, unit: str) -> tuple[Array, str]:
+    """Returns values in a unit for which the largest is at least 1, and that unit."""
+    factor, letter = prefix(float(np.abs(values[np.isfinite(values)]).max(initial=0.0)))
+    return factor * values, f"{letter}{unit}"
 
 
 def spans_of(t: Array, holds: np.ndarray[tuple[int], np.dtype[np.bool_]], *, join_s: float = 0.0) -> list[Span]:
@@ -133,17 +137,11 @@ _GAP_STEPS, _GAP_S = 3.5, 0.06
 
 def quantiles(values: Array) -> dict[str, float | int | None]:
     """Returns count, mean, p50, p99, p99.9 and maximum."""
+    names = ("mean", "p50", "p99", "p99_9", "max")
     if not values.size:
-        return {"count": 0, "mean": None, "p50": None, "p99": None, "p99_9": None, "max": None}
-    p50, p99, p999 = np.percentile(values, (50.0, 99.0, 99.9))
-    return {
-        "count": int(values.size),
-        "mean": float(values.mean()),
-        "p50": float(p50),
-        "p99": float(p99),
-        "p99_9": float(p999),
-        "max": float(values.max()),
-    }
+        return {"count": 0, **dict.fromkeys(names)}
+    figures = (values.mean(), *np.percentile(values, (50.0, 99.0, 99.9)), values.max())
+    return {"count": int(values.size), **dict(zip(names, map(float, figures), strict=True))}
 
 
 def with_gaps(t: Array, values: Array) -> tuple[Array, Array]:
@@ -166,12 +164,11 @@ def envelope(t: Array, values: Array, points: int) -> tuple[Array, Array]:
     intervals = max(1, points // (2 * lines.shape[1]))
     edges = np.linspace(0, len(t), intervals + 1).astype(int)
     low, high = np.where(np.isnan(lines), np.inf, lines), np.where(np.isnan(lines), -np.inf, lines)
-    chosen: set[int] = set()
+    rows_kept: set[int] = set()
     for begin, end in pairwise(edges.tolist()):
-        chosen.update(
-            (begin + low[begin:end].argmin(axis=0)).tolist(), (begin + high[begin:end].argmax(axis=0)).tolist()
-        )
-    rows = sorted(chosen)
+        extremes = low[begin:end].argmin(axis=0), high[begin:end].argmax(axis=0)
+        rows_kept.update((begin + np.concatenate(extremes)).tolist())
+    rows = sorted(rows_kept)
     return t[rows], values[rows]
 
 

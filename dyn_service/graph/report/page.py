@@ -1,7 +1,8 @@
-"""Building blocks of a report's page: one self-contained HTML file, whose charts uPlot draws in the browser (assets/,
-MIT license).
+"""A report's page: elements as data, and `render`, which alone writes HTML: one self-contained file, whose charts uPlot
+draws in the browser (assets/, MIT license).
 
-Arguments named `text`, `title` or `label` are plain text and are escaped; `html` and `body` are HTML.
+Content is a text, an element, a chart that `packed` returned, or a list of these. `render` escapes all texts, so that
+no name from a launch file or another package becomes markup.
 """
 
 from __future__ import annotations
@@ -13,30 +14,63 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from typing import Any
+from itertools import chain, repeat
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.graph.report.charts import Card, Chart, Span, envelope, with_gaps
+from dyn_service.graph.report.charts import Card, Chart, Finding, Span, envelope, with_gaps
 
 _LARGEST_SVG = 1 << 20
 """Bytes; larger pictures are stored as PNG instead of SVG."""
+_SPANS = 8
+"""Maximum number of linked spans per finding."""
 
 
-def document(
-    title: str,
-    anchors: Iterable[tuple[str, str]],
-    header: str,
-    body: str,
-    charts: Sequence[str],
-    span: Span,
-    footer: str = "",
-) -> str:
-    """Returns a self-contained page. anchors: names and texts of the links at its top. charts: those that `cards`
-    added. span: start and end of the charts over time, s.
+Element: TypeAlias = dict[str, Any]
+Content: TypeAlias = "str | Mapping[str, Any] | Sequence[Content]"
+
+
+def tag(name: str, *content: Content, kind: str = "", **attributes: Any) -> Element:
+    """Returns an element. kind: its class. attributes: with `_` for `-`; None, False and "" are left out."""
+    # a plain map, so that workers of pytest can write it as JSON
+    html_attributes = {key.replace("_", "-"): value for key, value in attributes.items()}
+    return {"tag": name, "attributes": {"class": kind, **html_attributes}, "content": content}
+
+
+class Part(NamedTuple):
+    """A part of a page. name: its anchor. link: its text in the navigation; empty: it is not listed there. is_open:
+    whether a part that can be folded is open; None: it cannot be folded. notes: next to the title of one that can be.
     """
-    navigation = "".join(f'<a href="#{where}">{escape(text)}</a>' for where, text in anchors)
+
+    name: str
+    title: str
+    content: Content
+    link: str = ""
+    is_open: bool | None = None
+    notes: Content = ""
+
+
+def render(
+    title: str, header: Element, parts: Sequence[Part], link: str, span: Span = (0.0, 1.0), footer: str = ""
+) -> str:
+    """Returns a page. title: of the window. link: to the top, in the navigation. span: of the charts over time, s."""
+    charts: list[Mapping[str, Any]] = []
+    body = [_html(header, charts), "<main>"]
+    for part in parts:
+        charts_before = len(charts)
+        html = _html(_part(part), charts)
+        # once, before the first part with charts
+        if charts and not charts_before:
+            body.append('<noscript><p class="nothing">The charts need JavaScript; the numbers do not.</p></noscript>')
+        body.append(html)
+    links = [
+        tag("a", text, href=f"#{name}") for name, text in [("top", link), *((p.name, p.link) for p in parts)] if text
+    ]
+    # escaped, so that `</script>` in a label does not end the script
+    data = json.dumps(charts, separators=(",", ":")).replace("<", "\\u003c")
+    content = "\n".join(body)
     return f"""<!DOCTYPE html>
 <html lang="en" data-begin="{span[0]!r}" data-end="{span[1]!r}">
 <head>
@@ -46,14 +80,12 @@ def document(
 <style>{_asset("uPlot.min.css")}{_asset("page.css")}</style>
 </head>
 <body>
-<nav>{navigation}
+<nav>{_html(links, charts)}
 <span class="push"></span><button id="all-of-it" hidden>whole run</button><button id="theme">light | dark</button></nav>
-{header}
-<main>
-{body}
+{content}
 </main>
-<footer>{footer}</footer>
-<script type="application/json" id="chart-data">[{",".join(charts)}]</script>
+<footer>{escape(footer)}</footer>
+<script type="application/json" id="chart-data">{data}</script>
 <script>{_asset("uPlot.min.js")}</script>
 <script>{_asset("page.js")}</script>
 </body>
@@ -61,110 +93,162 @@ def document(
 """
 
 
+def _html(content: Content, charts: list[Mapping[str, Any]]) -> str:
+    """Returns the content as HTML; adds its charts to `charts`, which the page's script draws."""
+    if isinstance(content, str):
+        return escape(content)
+    if not isinstance(content, Mapping):
+        return "".join(_html(inner, charts) for inner in content)
+    if "tag" not in content:
+        return _html(_chart(content, charts), charts)
+    attributes = "".join(
+        f" {key}" if value is True else f' {key}="{escape(str(value))}"'
+        for key, value in content["attributes"].items()
+        if value not in (None, False, "")
+    )
+    name, inner_html = content["tag"], _html(content["content"], charts)
+    return f"<{name}{attributes}>" if name == "img" else f"<{name}{attributes}>{inner_html}</{name}>"
+
+
+def _chart(chart: Mapping[str, Any], charts: list[Mapping[str, Any]]) -> Element:
+    # charts over the same times share them: a number refers to an earlier chart, counted back from this one
+    same = next((k for k, earlier in enumerate(charts) if earlier["x"] == chart["x"]), None)
+    charts.append(chart if same is None else {**chart, "x": same - len(charts)})
+    return tag(
+        "div", kind="chart last" if chart["last"] else "chart", role="img", aria_label=chart["title"],
+        data_chart=str(len(charts) - 1), style=f"min-height:{chart['height'] + 20}px"
+    )  # fmt: skip
+
+
+def _part(part: Part) -> Element:
+    title = tag("h2", part.title) if part.title else ""
+    if part.is_open is None:
+        return tag("section", title, part.content, id=part.name)
+    return tag("details", tag("summary", title, part.notes), part.content, kind="part", id=part.name, open=part.is_open)
+
+
 def _asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text("utf-8")
 
 
-WITHOUT_SCRIPTS = '<noscript><p class="nothing">The charts need JavaScript; the numbers do not.</p></noscript>'
+def header(title: str, badges: Content, status: str, *content: Content) -> Element:
+    """Returns the header of a page."""
+    line = tag("div", badges, tag("span", status), kind="status")
+    return tag("header", tag("h1", title), line, content, id="top")
 
 
-def header(title: str, verdict: str, text: str, html: str = "") -> str:
-    """Returns the header of a page. verdict: a `badge`."""
-    line = f'<div class="status">{verdict}<span>{escape(text)}</span></div>'
-    return f'<header id="top"><h1>{escape(title)}</h1>\n{line}\n{html}</header>'
-
-
-def badge(colour: str, text: str) -> str:
+def badge(colour: str, text: str) -> Element:
     """Returns a verdict in a colour: `good`, `warn` or `bad`."""
-    return f'<span class="badge {colour}">{escape(text)}</span>'
+    return tag("span", text, kind=f"badge {colour}")
 
 
-def facts(found: Iterable[tuple[str, Any]]) -> str:
+def facts(values: Iterable[tuple[str, Any]]) -> Element:
     """Returns names and values in one line, without those that are None or empty."""
-    shown = (f"<span>{name} <b>{escape(str(value))}</b></span>" for name, value in found if value not in (None, ""))
-    return f'<div class="facts">{"".join(shown)}</div>'
+    spans = [tag("span", f"{name} ", tag("b", str(value))) for name, value in values if value not in (None, "")]
+    return tag("div", spans, kind="facts")
 
 
-def links(names: Iterable[str]) -> str:
+def soft(*content: Content) -> Element:
+    """Returns a paragraph in a soft colour."""
+    return tag("p", content, kind="soft")
+
+
+def links(names: Iterable[str]) -> Content:
     """Returns links to files next to the page."""
-    return ", ".join(f'<a href="{escape(name)}">{escape(name)}</a>' for name in names)
+    return comma_separated(tag("a", name, href=name) for name in names)
 
 
-def section(name: str, title: str, html: str) -> str:
-    """Returns a section with a heading. name: its anchor."""
-    return f'<section id="{name}"><h2>{escape(title)}</h2>{html}</section>'
+def comma_separated(parts: Iterable[Content]) -> Content:
+    """Returns the parts with commas between them."""
+    return [content for part in parts for content in (", ", part)][1:]
 
 
-def part(name: str, title: str, lines: Iterable[str], html: str, *, verdict: str = "", opened: bool = True) -> str:
-    """Returns a part of the page that can be folded. name: its anchor. lines: shown next to its title."""
-    notes = verdict + "".join(f'<span class="soft">{escape(line)}</span>' for line in lines)
-    summary = f"<summary><h2>{escape(title)}</h2>{notes}</summary>"
-    return f'<details class="part" id="{name}"{" open" if opened else ""}>{summary}\n{html}</details>'
+def findings(entries: Sequence[tuple[Finding, str, str]]) -> Element:
+    """Returns a list of findings, each with its node and the part of the page to which its spans lead."""
+    return tag("ul", [_finding(*entry) for entry in entries], kind="look")
 
 
-def more(title: str, html: str, *, opened: bool = False) -> str:
+def _finding(finding: Finding, node: str, part: str) -> Element:
+    buttons: list[Content] = [
+        tag("button", _times(begin, end), data_from=repr(begin), data_to=repr(end), data_part=part)
+        for begin, end in finding.spans[:_SPANS]
+    ]
+    rest = len(finding.spans) - _SPANS
+    if rest > 0:
+        buttons.append(tag("span", f"and {rest} more, until {finding.spans[-1][1]:.2f} s", kind="soft"))
+    subject: Content = [tag("span", f"{node}:", kind="of"), " "] if node else ""
+    spans = tag("span", buttons, kind="spans") if buttons else ""
+    return tag("li", subject, finding.text, spans, kind="grave" if finding.grave else "")
+
+
+def _times(begin: float, end: float) -> str:
+    return f"{begin:.2f} s" if end - begin < 0.01 else f"{begin:.2f} \N{EN DASH} {end:.2f} s"
+
+
+def fold(title: str, *content: Content, is_open: bool = False) -> Element:
     """Returns details that are folded by default."""
-    return f'<details class="more"{" open" if opened else ""}><summary>{escape(title)}</summary>{html}</details>'
+    return tag("details", tag("summary", title), content, kind="more", open=is_open)
 
 
-def table(rows: Iterable[Iterable[str]], head: Iterable[str] = (), kind: str = "") -> str:
-    """Returns a table. rows: of cells, `cell` or `state`. kind: `nodes`: a narrow screen shows each row as a list."""
-    top = "".join(f"<th>{escape(text)}</th>" for text in head)
-    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
-    kind = f' class="{kind}"' if kind else ""
-    return f'<div class="wide-table"><table{kind}>{f"<tr>{top}</tr>" if top else ""}{body}</table></div>'
+def table(rows: Iterable[Iterable[Content]], head: Sequence[str] = (), kind: str = "") -> Element:
+    """Returns a table. rows: of contents, or of `cell` and `state`. kind: `nodes`: a narrow screen shows each row as a
+    list, in which plain texts have the names of their columns.
+    """
+    top = tag("tr", [tag("th", name) for name in head]) if head else ""
+    body = [tag("tr", list(map(_in_cell, row, chain(head, repeat(""))))) for row in rows]
+    return tag("div", tag("table", top, body, kind=kind), kind="wide-table")
 
 
-def cell(html: str, kind: str = "", label: str = "") -> str:
-    """Returns a cell of a table. label: shown before it on a narrow screen."""
-    kind, label = f' class="{kind}"' if kind else "", f' data-label="{escape(label)}"' if label else ""
-    return f"<td{kind}{label}>{html}</td>"
+def _in_cell(content: Content, column: str) -> Element:
+    if isinstance(content, dict) and content["tag"] == "td":
+        return content
+    return cell(content, label=column if isinstance(content, str) else "")
 
 
-def state(text: str, *, good: bool | None) -> str:
+def cell(content: Content, kind: str = "", label: str = "") -> Element:
+    """Returns a cell. kind: `number` (to the right), `words` (may break), `soft`. label: shown on narrow screens."""
+    return tag("td", content, kind=kind, data_label=label)
+
+
+def state(text: str, *, good: bool | None) -> Element:
     """Returns a cell with a dot: green, red, or for None an empty circle."""
-    return cell(escape(text), {True: "state", False: "state bad", None: "state open"}[good])
+    return cell(text, {True: "state", False: "state bad", None: "state open"}[good])
 
 
-def numbers(content: Mapping[str, Any]) -> str:
+def numbers(content: Mapping[str, Any]) -> list[Content]:
     """Returns a map as tables: one for its plain values, one for each list of maps."""
     flat = dict(_flat(content))
     tables = {name: value for name, value in flat.items() if _is_table(value)}
-    rows = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{_said(value)}</dd></div>"
-        for name, value in flat.items()
-        if name not in tables
-    )
-    said = [f"<dl>{rows}</dl>"] if rows else []
-    for name, listed in tables.items():
-        keys = list(dict.fromkeys(key for row in listed for key in row))
-        rows_of_cells = ([_number(row.get(key), str(key)) for key in keys] for row in listed)
-        body = table(rows_of_cells, map(str, keys), "nodes numbers")
-        said.append(f"<h4>{escape(name)}</h4>{body}")
-    return "".join(said)
+    pairs = [tag("div", tag("dt", x), tag("dd", _value_text(flat[x]))) for x in flat if x not in tables]
+    blocks: list[Content] = [tag("dl", pairs)] if pairs else []
+    for name, rows in tables.items():
+        keys = list(dict.fromkeys(key for row in rows for key in row))
+        cells = [[_number(row.get(key), str(key)) for key in keys] for row in rows]
+        blocks += [tag("h4", name), table(cells, [str(key) for key in keys], "nodes numbers")]
+    return blocks
 
 
-def _flat(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in content.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{above}{name}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{above}{name}", value
+            yield f"{prefix}{name}", value
 
 
 def _is_table(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value) and all(isinstance(row, Mapping) for row in value)
 
 
-def _number(value: Any, label: str) -> str:
+def _number(value: Any, column: str) -> Element:
     kind = "number" if isinstance(value, int | float) and not isinstance(value, bool) else ""
-    return cell(_said(value), kind, label)
+    return cell(_value_text(value), kind, column)
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "\N{EN DASH}"
-    return escape(", ".join(map(_word, value)) if isinstance(value, list | tuple) else _word(value))
+    return ", ".join(map(_word, value)) if isinstance(value, list | tuple) else _word(value)
 
 
 def _word(value: Any) -> str:
@@ -173,47 +257,41 @@ def _word(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def cards(shown: Iterable[Card], charts: list[str], points: int, kind: str = "cards") -> str:
-    """Returns cards. Adds their charts, as JSON, to `charts`. points: the maximum number of points per line."""
-    made = []
-    for card in shown:
-        note = f'<span class="note">{escape(card.note)}</span>' if card.note else ""
-        made.append(f'<div class="card{" wide" if card.wide else ""}"><h4>{escape(card.title)}{note}</h4>')
-        for chart in card.charts:
-            last = chart is card.charts[-1]
-            made.append(
-                f'<div class="chart{" last" if last else ""}" role="img" '
-                f'aria-label="{escape(f"{card.title}: {chart.label}")}" '
-                f'data-chart="{len(charts)}" style="min-height:{chart.height + 20}px"></div>'
-            )
-            charts.append(_chart(chart, charts, points, last=last))
-        made.append("</div>")
-    return f'<div class="{kind}">{"".join(made)}</div>'
+def cards(entries: Iterable[Card], points: int, kind: str = "cards") -> Element:
+    """Returns cards. points: the maximum number of points per line."""
+    return tag("div", [_card(card, points) for card in entries], kind=kind)
 
 
-def _chart(chart: Chart, charts: Sequence[str], points: int, *, last: bool) -> str:
-    """Returns a chart as JSON that is safe in a script. charts: the previous charts of the page."""
+def _card(card: Card, points: int) -> Element:
+    heading = tag("h4", card.title, tag("span", card.note, kind="note") if card.note else "")
+    charts = [packed(chart, f"{card.title}: {chart.label}", points) for chart in card.charts]
+    for lowest in charts[-1:]:
+        lowest["last"] = True  # the axis of time is labelled once
+    return tag("div", heading, charts, kind="card wide" if card.wide else "card")
+
+
+def packed(chart: Chart, title: str, points: int) -> dict[str, Any]:
+    """Returns a chart as plain values. title: for readers of a screen."""
     x, values = np.asarray(chart.x, np.float64), np.column_stack([line.values for line in chart.lines])
     if chart.kind != "bars":
         x, values = envelope(x, values, points)
     if chart.kind == "line" and chart.timed:
         x, values = with_gaps(x, values)
         x = np.where(np.isnan(x), np.roll(x, 1), x)  # where a line is broken, the previous time
-    times = _packed(x)
-    same = next((k for k, other in enumerate(charts) if other.startswith(f'{{"x":"{times}"')), None)
-    content = {
+    return {
         **vars(chart),
-        "x": times if same is None else same - len(charts),  # refers to an earlier chart, counted back from this one
+        "x": _base64(x),
         "lines": [
-            {"label": line.label, "role": line.role, "y": _packed(values[:, n])} for n, line in enumerate(chart.lines)
+            {"label": line.label, "role": line.role, "y": _base64(values[:, n])} for n, line in enumerate(chart.lines)
         ],
         "marks": [vars(mark) for mark in chart.marks],
-        "last": last,
+        "title": title,
+        "last": False,
     }
-    return json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _packed(values: Array) -> str:
+def _base64(values: Array) -> str:
+    # 5 characters per number, a quarter of its decimal digits; a screen has no more than the 7 digits of 4 bytes
     return base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode("ascii")
 
 
@@ -222,12 +300,13 @@ def picture(draw: Callable[[str], Any], title: str) -> str:
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    # letters as paths: the page must not depend on the reader's fonts
     with mpl.rc_context({"svg.fonttype": "path", "figure.facecolor": "white"}):
         figure = draw(title)
         FigureCanvasAgg(figure)
-        kind, drawn = "svg+xml", io.BytesIO()
-        figure.savefig(drawn, format="svg")
-        if drawn.tell() > _LARGEST_SVG:
-            kind, drawn = "png", io.BytesIO()
-            figure.savefig(drawn, format="png", dpi=120)
-    return f"data:image/{kind};base64,{base64.b64encode(drawn.getvalue()).decode('ascii')}"
+        kind, image = "svg+xml", io.BytesIO()
+        figure.savefig(image, format="svg")
+        if image.tell() > _LARGEST_SVG:
+            kind, image = "png", io.BytesIO()
+            figure.savefig(image, format="png", dpi=120)
+    return f"data:image/{kind};base64,{base64.b64encode(image.getvalue()).decode('ascii')}"

@@ -45,11 +45,9 @@ class PlantBounds(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     at_limits: NotNegative = 0.01
 
     def errors(self, turns: Any, ways: Array) -> Array:
-        """Returns the maximum errors (nv,), rad | m. turns: whether each is an angle; ways: ranges of the references,
-        rad | m.
-        """
-        most = np.where(turns, self.error_rad, self.error_m)
-        return np.where(ways > MOVES * most, np.minimum(most, self.error_share * ways), most)
+        """Returns the maximum errors (nv,), rad | m. turns: whether each is an angle; ways: the references' ranges."""
+        limit = np.where(turns, self.error_rad, self.error_m)
+        return np.where(ways > MOVES * limit, np.minimum(limit, self.error_share * ways), limit)
 
 
 def share_under_command(active: int, stopped: int) -> float:
@@ -89,9 +87,9 @@ class Verdict:
         if self.passed is None:
             return f"{self.what} not judged{detail if self.value is None else ' (no bound)'}"
         value = self.value or 0.0
-        allowed = f"allowed at {'least' if self.least else 'most'} {sized(self.bound, self.unit)}"
+        bound_text = f"allowed at {'least' if self.least else 'most'} {sized(self.bound, self.unit)}"
         size = "is no number" if math.isnan(value) else sized_beside(value, self.unit, self.bound)
-        return f"{self.what} {size}{detail}, {allowed}"
+        return f"{self.what} {size}{detail}, {bound_text}"
 
 
 def format_number(x: float) -> str:
@@ -109,5 +107,5 @@ def sized(x: float, unit: str) -> str:
 
 def sized_beside(x: float, unit: str, *bounds: float) -> str:
     """Returns a number with its unit, with more digits where it would read as a bound from which it differs."""
-    near = format_number(float(x)) in map(format_number, bounds) and float(x) not in bounds
-    return f"{float(x)!r} {unit}".rstrip() if near else sized(x, unit)
+    reads_as_bound = format_number(float(x)) in map(format_number, bounds) and float(x) not in bounds
+    return f"{float(x)!r} {unit}".rstrip() if reads_as_bound else sized(x, unit)

@@ -19,6 +19,7 @@ position is `ratio` times the leader's, and its G is multiplied by `ratio`. An o
 | revolute, continuous | angle, rad | rad/s |
 | prismatic | distance, m | m/s |
 | screw | angle, rad | rad/s |
+| cylindrical | angle, rad, distance, m | rad/s, m/s |
 | planar | x, y in m, theta in rad | vx, vy in m/s, omega in rad/s, body axes |
 | spherical | qx, qy, qz, qw | angular, rad/s, body axes |
 | floating | x, y, z in m, qx, qy, qz, qw | linear m/s, then angular rad/s, body axes |
@@ -34,13 +35,18 @@ rotations  rotations about axes, in planes, by quaternions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
 
 from dyn_service.model.joints.axial import Continuous, Prismatic, Revolute, Screw
 from dyn_service.model.joints.base import FIXED, NUMBERS, SINGLE, Arithmetic, Array, Joint, Terms, summed
-from dyn_service.model.joints.multi_dof import Floating, Planar, Spherical
+from dyn_service.model.joints.multi_dof import Cylindrical, Floating, Planar, Spherical
 
-__all__ = ["FIXED", "JOINT_TYPES", "NUMBERS", "SINGLE", "Arithmetic", "Joint", "Planar", "Terms", "summed"]
+__all__ = [
+    "FIXED", "JOINT_TYPES", "NUMBERS", "SINGLE", "UNKNOWN_TYPE", "Arithmetic", "Joint", "Planar", "Terms", "joint_of",
+    "summed",
+]  # fmt: skip
 
 JOINT_TYPES: Mapping[str, Callable[[Array, float], Joint]] = {
     "fixed": lambda axis, pitch: FIXED,
@@ -48,6 +54,7 @@ JOINT_TYPES: Mapping[str, Callable[[Array, float], Joint]] = {
     "continuous": lambda axis, pitch: Continuous(axis),
     "prismatic": lambda axis, pitch: Prismatic(axis),
     "screw": Screw,
+    "cylindrical": lambda axis, pitch: Cylindrical(axis),
     "planar": lambda axis, pitch: Planar(axis),
     "spherical": lambda axis, pitch: Spherical(),
     "ball": lambda axis, pitch: Spherical(),
@@ -55,5 +62,22 @@ JOINT_TYPES: Mapping[str, Callable[[Array, float], Joint]] = {
 }
 """Constructors by type, from the axis and the pitch in m per turn.
 
-URDF has no spherical joints, which Drake calls ball, and no screws; both are read.
+URDF has no spherical joints, which Drake calls ball, no screws and no cylindrical joints; all are read.
 """
+
+UNKNOWN_TYPE = Continuous.type
+"""The type of a joint of which no more is known than that it has one position: an angle without limits."""
+
+
+def joint_of(kind: str, axis: Sequence[float] | None = None, pitch: float | None = None) -> Joint:
+    """Returns the joint of a type from plain values, as descriptions and messages have them.
+
+    Args:
+        kind: One of `JOINT_TYPES`.
+        axis: (3,) unit vector; default: z.
+        pitch: m per turn; default: 0.
+
+    Raises:
+        KeyError: The type is unknown.
+    """
+    return JOINT_TYPES[kind](np.array(axis or (0.0, 0.0, 1.0)), pitch or 0.0)

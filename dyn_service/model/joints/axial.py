@@ -62,10 +62,16 @@ class Revolute(Axial):
     turn: Array = field(default_factory=_UNTURNED.copy)
 
     type: ClassVar[str] = "revolute"
+    urdf: ClassVar[str | None] = "revolute"
+    sdf: ClassVar[str | None] = "revolute"
     mujoco: ClassVar[str | None] = "hinge"
     positions: ClassVar[tuple[str, ...]] = ("angle",)
     velocities: ClassVar[tuple[str, ...]] = ("rate",)
     angles: ClassVar[tuple[bool, ...]] = (True,)
+
+    @property
+    def unranged_type(self) -> str:
+        return Continuous.type
 
     @property
     def numbers(self) -> tuple[Array, ...]:
@@ -93,8 +99,8 @@ class Revolute(Axial):
 
     def transferable_inertia(self, body: BodyInertia) -> BodyInertia | None:
         # The smaller one, so that the remaining inertia is not negative.
-        across = min(body.about_origin[0, 0], body.about_origin[1, 1])
-        return BodyInertia(body.mass, np.array([0, 0, body.moment[2]]), np.diag([across, across, 0]))
+        transverse = min(body.about_origin[0, 0], body.about_origin[1, 1])
+        return BodyInertia(body.mass, np.array([0, 0, body.moment[2]]), np.diag([transverse, transverse, 0]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,11 +108,17 @@ class Continuous(Revolute):
     """A revolute joint without a range."""
 
     type: ClassVar[str] = "continuous"
+    urdf: ClassVar[str | None] = "continuous"
+    sdf: ClassVar[str | None] = "continuous"
     wraps: ClassVar[bool] = True
 
     @property
     def ranged(self) -> bool:
         return False
+
+    @property
+    def without_wrapping(self) -> Joint:
+        return Revolute(self.axis, self.turn, ratio=self.ratio)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +126,8 @@ class Prismatic(Axial):
     """Translates along its axis."""
 
     type: ClassVar[str] = "prismatic"
+    urdf: ClassVar[str | None] = "prismatic"
+    sdf: ClassVar[str | None] = "prismatic"
     mujoco: ClassVar[str | None] = "slide"
     positions: ClassVar[tuple[str, ...]] = ("distance",)
     velocities: ClassVar[tuple[str, ...]] = ("speed",)
@@ -137,6 +151,9 @@ class Screw(Axial):
     pitch: float
 
     type: ClassVar[str] = "screw"
+    urdf: ClassVar[str | None] = None
+    drake: ClassVar[str | None] = "screw"
+    sdf: ClassVar[str | None] = "screw"
     mujoco: ClassVar[str | None] = None
     positions: ClassVar[tuple[str, ...]] = ("angle",)
     velocities: ClassVar[tuple[str, ...]] = ("rate",)
@@ -171,8 +188,8 @@ class Screw(Axial):
 
     def transferable_inertia(self, body: BodyInertia) -> BodyInertia | None:
         # A mass on the axis moves along it; the inertia of a rod across, without mass, looks the same from everywhere.
-        across = min(body.about_origin[0, 0], body.about_origin[1, 1])
-        return BodyInertia(0 * body.mass, 0 * body.moment, np.diag([across, across, 0]))
+        transverse = min(body.about_origin[0, 0], body.about_origin[1, 1])
+        return BodyInertia(0 * body.mass, 0 * body.moment, np.diag([transverse, transverse, 0]))
 
 
 def _cosine_and_sine(ratio: float, q: Scalar, m: Arithmetic) -> tuple[Scalar, Scalar]:

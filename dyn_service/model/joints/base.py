@@ -26,7 +26,7 @@ NO_LIMIT = 1e9
 
 
 class Arithmetic(NamedTuple):
-    """Functions of scalars that are not operators. less: (a, b, then, otherwise), `then` where a < b; a, b >= 0."""
+    """Functions of scalars that are not operators. if_less: (a, b, x, y), x where a < b, else y; a, b >= 0."""
 
     sin: Callable[[Scalar], Scalar]
     cos: Callable[[Scalar], Scalar]
@@ -34,7 +34,7 @@ class Arithmetic(NamedTuple):
     fabs: Callable[[Scalar], Scalar]
     atan2: Callable[[Scalar, Scalar], Scalar]
     copysign: Callable[[Scalar, Scalar], Scalar]
-    less: Callable[[Scalar, Scalar, Scalar, Scalar], Scalar]
+    if_less: Callable[[Scalar, Scalar, Scalar, Scalar], Scalar]
 
 
 NUMBERS = Arithmetic(
@@ -44,7 +44,7 @@ NUMBERS = Arithmetic(
     np.fabs,
     np.arctan2,
     np.copysign,
-    lambda a, b, then, otherwise: np.where(a < b, then, otherwise),
+    lambda a, b, x, y: np.where(a < b, x, y),
 )
 """Arithmetic of numbers and arrays."""
 
@@ -55,7 +55,7 @@ SINGLE = Arithmetic(
     math.fabs,
     lambda y, x: float(np.arctan2(y, x)),
     math.copysign,
-    lambda a, b, then, otherwise: then if a < b else otherwise,
+    lambda a, b, x, y: x if a < b else y,
 )
 """Arithmetic of Python's floats: the same bits as `NUMBERS`, several times faster; division by zero is an error."""
 
@@ -64,20 +64,31 @@ SINGLE = Arithmetic(
 class Joint:
     """A fixed joint, and the base class of the other types.
 
-    type: its name in URDF. positions, velocities: names of its entries in q and v. angles: which positions are
-    unbounded angles, rad. rate_is_velocity: whether q-dot = v. driven: whether it has a motor by default. mujoco: the
-    equivalent type of MuJoCo, or a sequence of types on one body, or None. wraps: whether its position counts whole
-    turns, which do not change the pose.
+    type: its name in robot files and messages. positions, velocities: names of its entries in q and v. angles: which
+    positions are unbounded angles, rad. rate_is_velocity: whether q-dot = v for every entry. has_motor: whether it
+    has a motor by default. wraps: whether the positions that are angles count whole turns, which do not change the
+    pose.
+
+    Its name in other formats, None if the format has no such joint: urdf; drake, of Drake's elements in URDF; sdf;
+    mujoco, one type or a sequence of types on one body.
+
+    `rate_is_velocity` says more than that positions add up. As G is constant in body axes, its columns then commute
+    (their Lie brackets are zero), so that momenta and velocities are the same in the joint frame and in body axes.
     """
 
     type: ClassVar[str] = "fixed"
-    rate_is_velocity: ClassVar[bool] = True
-    driven: ClassVar[bool] = True
+    urdf: ClassVar[str | None] = "fixed"
+    drake: ClassVar[str | None] = None
+    sdf: ClassVar[str | None] = "fixed"
     mujoco: ClassVar[str | None] = ""
+    rate_is_velocity: ClassVar[bool] = True
+    has_motor: ClassVar[bool] = True
     positions: ClassVar[tuple[str, ...]] = ()
     velocities: ClassVar[tuple[str, ...]] = ()
     angles: ClassVar[tuple[bool, ...]] = ()
     wraps: ClassVar[bool] = False
+    linear: ClassVar[slice] = slice(0, 0)
+    """Entries of v that are linear velocities in axes which the joint rotates; see `axes`."""
 
     @property
     def ratio(self) -> float:
@@ -103,10 +114,29 @@ class Joint:
         """Number of degrees of freedom."""
         return len(self.velocities)
 
+    @property
+    def single_dof(self) -> bool:
+        """Whether the joint has one degree of freedom, and so one entry in q and in v."""
+        return self.nv == 1
+
+    @property
+    def free(self) -> bool:
+        """Whether the joint has all six degrees of freedom."""
+        return self.nv == 6
+
+    @property
+    def translates(self) -> bool:
+        """Whether the joint moves the body's origin."""
+        return bool(self.subspace[3:].any())
+
+    @property
+    def mujoco_types(self) -> list[str]:
+        """MuJoCo's types of the joints on one body that are equivalent to this one."""
+        return (self.mujoco or "").split()
+
     def mujoco_names(self, name: str) -> list[str]:
         """Returns MuJoCo's names of a joint; several joints have the names of the positions, such as `base.x`."""
-        kinds = (self.mujoco or "").split()
-        return [name] if len(kinds) < 2 else [f"{name}.{part}" for part in self.positions]
+        return [name] if len(self.mujoco_types) < 2 else [f"{name}.{position}" for position in self.positions]
 
     @property
     def shifts(self) -> tuple[bool, ...]:
@@ -127,7 +157,17 @@ class Joint:
     @property
     def ranged(self) -> bool:
         """Whether the position can have limits."""
-        return self.nv == 1
+        return self.single_dof
+
+    @property
+    def unranged_type(self) -> str:
+        """The type of the same joint without limits of its position."""
+        return self.type
+
+    @property
+    def without_wrapping(self) -> Joint:
+        """The same joint with a position whose whole turns count."""
+        return self
 
     def refused(self, part: str) -> str | None:
         """Returns why the joint cannot have `stiffness`, `rest` or `armature`; None if it can.
@@ -135,7 +175,7 @@ class Joint:
         An armature is the same for all degrees of freedom. If they rotate and translate the body's axes, v^T I_r v / 2
         is not the kinetic energy of any body: momentum would not be conserved.
         """
-        if part in ("stiffness", "rest") and self.nv != 1:
+        if part in ("stiffness", "rest") and not self.single_dof:
             return f"a spring acts along one degree of freedom, and a joint of type {self.type} has {self.nv}"
         if part == "armature" and self.nv > 1 and any(self.shifts):
             return (
@@ -175,9 +215,16 @@ class Joint:
         """R_JB (..., 3, 3) and p_JB (..., 3) at q (..., nq), in numbers."""
         entries = [q[..., k] for k in range(self.nq)]
         R, p = np.eye(3), np.zeros(3)
-        turned, shifted = self.rotation(entries, NUMBERS), self.translation(entries, NUMBERS)
-        R, p = summed(turned, 2) if turned else R, summed(shifted, 1) if shifted else p
+        rotation_terms, translation_terms = self.rotation(entries, NUMBERS), self.translation(entries, NUMBERS)
+        R, p = (
+            summed(rotation_terms, 2) if rotation_terms else R,
+            summed(translation_terms, 1) if translation_terms else p,
+        )
         return np.broadcast_to(R, (*q.shape[:-1], 3, 3)), np.broadcast_to(p, (*q.shape[:-1], 3))
+
+    def axes(self, q: Array) -> Array:
+        """The rotation (..., n, n) at q (..., nq) from the axes of the n velocities `linear` to the joint frame's."""
+        raise NotImplementedError(f"joints of type {self.type} have no linear velocities in rotating axes")
 
     def of_pose(self, rotation: Scalars, p: Scalars) -> list[float]:
         """Returns the position for the body's pose, a unit quaternion (x, y, z, w) and p, within the joint's
@@ -195,11 +242,11 @@ class Joint:
 
     def integrate(self, q: Scalars, step: Scalars, m: Arithmetic) -> list[Scalar]:
         """Returns the position after a motion with constant v; step: v times its duration."""
-        return [x + moved for x, moved in zip(q, step, strict=True)]
+        return [x + dx for x, dx in zip(q, step, strict=True)]
 
-    def difference(self, q: Scalars, to: Scalars, m: Arithmetic) -> list[Scalar]:
+    def difference(self, q: Scalars, q_to: Scalars, m: Arithmetic) -> list[Scalar]:
         """Returns the v that moves q to `to` in unit time; rotations given as quaternions take the shorter way."""
-        return [y - x for x, y in zip(q, to, strict=True)]
+        return [y - x for x, y in zip(q, q_to, strict=True)]
 
     def normalised(self, q: Scalars, m: Arithmetic) -> list[Scalar]:
         """Returns the same position with a quaternion of unit length."""
@@ -236,9 +283,10 @@ class Joint:
         With one limit, within 2 pi rad or 2 m of it; with none, within pi rad or 1 m of zero.
         """
         reach = np.where(self.angles, np.pi, 1.0)
+        # Exporters write equal limits for joints without a range.
         low, high = (lower > -NO_LIMIT) & (lower < upper), (upper < NO_LIMIT) & (lower < upper)
-        least = np.where(low, lower, np.where(high, upper - 2 * reach, -reach))
-        return rng.uniform(least, np.where(high, upper, least + 2 * reach))
+        lowest = np.where(low, lower, np.where(high, upper - 2 * reach, -reach))
+        return rng.uniform(lowest, np.where(high, upper, lowest + 2 * reach))
 
     # Freedom of `kernels/frames.py`: the frame of the body, and inertia that may be transferred to the parent.
 
@@ -263,7 +311,7 @@ class Joint:
         return self
 
     def transferable_inertia(self, body: BodyInertia) -> BodyInertia | None:
-        """Returns the part of a body's inertia that is constant in the parent's frame, None if there is none.
+        """Returns the part of a body's inertia that is constant in the parent's frame, None if no part is.
 
         The line of the joint must be the z axis.
         """
@@ -276,16 +324,16 @@ FIXED = Joint()
 def summed(terms: Terms, axes: int) -> Array:
     """Returns the sum of scalars (...) times constant arrays with that many axes. Numbers only."""
     places = (Ellipsis, *(None,) * axes)
-    first, *others = (matrix if x is None else np.asarray(x)[places] * matrix for x, matrix in terms)
-    return np.asarray(sum(others, first))
+    first, *rest = (matrix if x is None else np.asarray(x)[places] * matrix for x, matrix in terms)
+    return np.asarray(sum(rest, first))
 
 
 def dot(a: Scalars, b: Scalars) -> Scalar:
     """Returns a . b, for length 1 or more."""
-    first, *others = (x * y for x, y in zip(a, b, strict=True))
-    return sum(others, first)
+    first, *rest = (x * y for x, y in zip(a, b, strict=True))
+    return sum(rest, first)
 
 
-def _units(count: int, others: Scalars) -> list[Scalar]:
+def _units(count: int, arrays: Scalars) -> list[Scalar]:
     """Returns the entries of all unit vectors, along a first axis before the axes of `others`."""
-    return list(np.eye(count).reshape(count, count, *(1,) * max(map(np.ndim, others), default=0)))
+    return list(np.eye(count).reshape(count, count, *(1,) * max(map(np.ndim, arrays), default=0)))

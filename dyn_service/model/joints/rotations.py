@@ -42,6 +42,7 @@ def shorter(angle: Scalar, m: Arithmetic) -> Scalar:
 def matrix(q: Scalars) -> list[Scalar]:
     """Returns the rotation of a quaternion of any length."""
     x, y, z, w = q
+    # Divided by the square of the length, so that stages of RK4 and inputs with rounding need no normalisation.
     s = 2.0 / dot(q, q)
     return [
         1.0 - s * (y * y + z * z),
@@ -86,7 +87,7 @@ def unit(q: Scalars, m: Arithmetic) -> list[Scalar]:
 
 def series(x: Scalar, coefficients: Sequence[float]) -> Scalar:
     """Returns a power series in x; the first coefficient is that of x^0."""
-    found: Scalar = coefficients[-1]
+    value: Scalar = coefficients[-1]
     for coefficient in coefficients[-2::-1]:
-        found = found * x + coefficient
-    return found
+        value = value * x + coefficient
+    return value

@@ -31,7 +31,7 @@ _ACTUATORS = (
     ACTUATOR, "motor", "position", "velocity", "intvelocity", "damper", "cylinder", "muscle", "adhesion", "pid",
     "dcmotor", "plugin",
 )  # fmt: skip
-CLASSED = {tag: tag for tag in ("joint", "geom", "mesh", "equality")} | dict.fromkeys(_ACTUATORS, ACTUATOR)
+CLASSED = {tag: tag for tag in ("joint", "geom", "mesh", "equality", "site")} | dict.fromkeys(_ACTUATORS, ACTUATOR)
 """Elements whose defaults are read, with the name of the defaults: all actuators have the same, as in MuJoCo."""
 
 MAX_CLASSES = 2000
@@ -68,47 +68,47 @@ class Settings:
 class Values:
     """The attributes of one element. What is not as stated here raises `UrdfError`.
 
-    own: written on the element. inherited: of its class. place: for errors. settings: of the file.
+    attributes: written on the element. inherited: of its class. place: for errors. settings: of the file.
     """
 
-    own: Mapping[str, str]
+    attributes: Mapping[str, str]
     inherited: Mapping[str, str]
     place: Place
     settings: Settings = field(default_factory=Settings)
 
     def text(self, name: str) -> str | None:
         """Returns the text of an attribute, or None."""
-        own, inherited = self.own.get(name), self.inherited.get(name)
-        if name in PARTIAL and own is not None and inherited is not None:
-            return _over(own, inherited)
-        return inherited if own is None else own
+        text, inherited = self.attributes.get(name), self.inherited.get(name)
+        if name in PARTIAL and text is not None and inherited is not None:
+            return _completed(text, inherited)
+        return inherited if text is None else text
 
-    def numbers(self, name: str, least: int, most: int | None = None) -> Vector | None:
-        """Returns the numbers of an attribute, between `least` and `most`; None if it is absent."""
+    def numbers(self, name: str, min_count: int, max_count: int | None = None) -> Vector | None:
+        """Returns the numbers of an attribute, between `min_count` and `max_count` of them; None if it is absent."""
         text = self.text(name)
         if text is None:
             return None
-        count = len(text.split()) if len(text) <= quantities.LONGEST_NUMBERS else least
-        most = least if most is None else most
-        return quantities.decimals(text, min(max(count, least), most), name, self.place)
+        count = len(text.split()) if len(text) <= quantities.LONGEST_NUMBERS else min_count
+        max_count = min_count if max_count is None else max_count
+        return quantities.decimals(text, min(max(count, min_count), max_count), name, self.place)
 
     def vector(self, name: str, default: tuple[float, ...]) -> Vector:
         """Returns as many numbers as the default has."""
-        found = self.numbers(name, len(default))
-        return np.array(default) if found is None else found
+        numbers = self.numbers(name, len(default))
+        return np.array(default) if numbers is None else numbers
 
     def number(self, name: str, default: float) -> float:
         """Returns one number."""
         return float(self.vector(name, (default,))[0])
 
-    def least(self, name: str) -> float:
+    def non_negative(self, name: str) -> float:
         """Returns the first number, not negative, 0 by default."""
-        found = self.numbers(name, 1, 3)
-        if found is None:
+        numbers = self.numbers(name, 1, 3)
+        if numbers is None:
             return 0.0
-        if found[0] < 0.0:
-            raise self.place.fault(f"the {name} is {found[0]:g}, expected zero or more")
-        return float(found[0])
+        if numbers[0] < 0.0:
+            raise self.place.fault(f"the {name} is {numbers[0]:g}, expected zero or more")
+        return float(numbers[0])
 
     def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
         """Returns a word, which must be one of `choices`."""
@@ -116,8 +116,8 @@ class Values:
         if text is None:
             return default
         if text not in choices:
-            found = f"{quoted(text)}{did_you_mean(text, choices)}"
-            raise self.place.fault(f"attribute '{name}': expected {', '.join(choices)}, found {found}")
+            actual = f"{quoted(text)}{did_you_mean(text, choices)}"
+            raise self.place.fault(f"attribute '{name}': expected {', '.join(choices)}, found {actual}")
         return text
 
     def flag(self, name: str, default: bool) -> bool:
@@ -126,26 +126,28 @@ class Values:
 
     def pose(self) -> Pose:
         """Returns the pose: `pos` and at most one of the orientation attributes."""
-        ways = [name for name in ORIENTATIONS if name in self.own]
-        if len(ways) > 1:
-            raise self.place.fault(f"there are {' and '.join(ways)}, expected one orientation")
+        orientations = [name for name in ORIENTATIONS if name in self.attributes]
+        if len(orientations) > 1:
+            raise self.place.fault(f"there are {' and '.join(orientations)}, expected one orientation")
         inherited = [name for name in ORIENTATIONS if name in self.inherited]
-        way = next(iter([*ways, *inherited]), "quat")
-        return Pose(getattr(self, f"_of_{way}")(), self.vector("pos", (0.0, 0.0, 0.0)))
+        # An orientation on the element replaces that of its class, even in another notation.
+        orientation = next(iter([*orientations, *inherited]), "quat")
+        return Pose(getattr(self, f"_of_{orientation}")(), self.vector("pos", (0.0, 0.0, 0.0)))
 
     def limited(self, name: str, flag: str) -> Vector | None:
         """Returns the range if it is in force: `flag` is true, or it is "auto" and there is a range. Ends may be
         infinite.
         """
+        # `decimals` accepts no infinity; numbers of this size become infinite again below.
         ends = [_INFINITE.sub(r"\g<1>1e308", word) for word in (self.text(name) or "").split()]
         bounds = None if self.text(name) is None else quantities.decimals(" ".join(ends), 2, name, self.place)
         if bounds is not None:
             bounds[np.abs(bounds) >= 1e308] *= np.inf
-        said = self.choice(flag, ("true", "false", "auto"), "auto")
-        if said == "auto" and bounds is not None and bounds.any() and not self.settings.autolimits:
+        flag_value = self.choice(flag, ("true", "false", "auto"), "auto")
+        if flag_value == "auto" and bounds is not None and bounds.any() and not self.settings.autolimits:
             raise self.place.fault(f'there is a {name} and no {flag}, which <compiler autolimits="false"> requires')
-        if said == "false" or bounds is None or (said == "auto" and not bounds[0] < bounds[1]):
-            if said == "true":
+        if flag_value == "false" or bounds is None or (flag_value == "auto" and not bounds[0] < bounds[1]):
+            if flag_value == "true":
                 raise self.place.fault(f"{flag} is true and there is no {name}, expected one")
             return None
         return bounds
@@ -169,6 +171,7 @@ class Values:
         numbers = self.vector("xyaxes", (1.0, 0.0, 0.0, 0.0, 1.0, 0.0))
         place = self.place.inside("xyaxes")
         x = quantities.unit_axis(numbers[:3], place, [])
+        # Scaled first: the product with a y of 1e308 would overflow.
         y = numbers[3:] / max(float(np.abs(numbers[3:]).max()), 1e-300)
         y = quantities.unit_axis(y - x * (x @ y), place, [])
         return np.column_stack([x, y, np.cross(x, y)])
@@ -177,18 +180,22 @@ class Values:
         return turning_z_to(quantities.unit_axis(self.vector("zaxis", (0.0, 0.0, 1.0)), self.place.inside("zaxis"), []))
 
 
-def _over(own: str, inherited: str) -> str:
-    if len(own) + len(inherited) > quantities.LONGEST_NUMBERS:
-        return own  # no numbers that are read
-    words = own.split()
+def _completed(text: str, inherited: str) -> str:
+    if len(text) + len(inherited) > quantities.LONGEST_NUMBERS:
+        return text  # no numbers that are read
+    words = text.split()
     return " ".join([*words, *inherited.split()[len(words) :]])
 
 
-def _merged(own: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    turned = any(name in own for name in ORIENTATIONS)
-    kept = {name: text for name, text in inherited.items() if not (turned and name in ORIENTATIONS)}
-    partial = {name: _over(own[name], kept[name]) for name in PARTIAL if name in own and name in kept}
-    return {**kept, **own, **partial}
+def _merged(attributes: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
+    has_orientation = any(name in attributes for name in ORIENTATIONS)
+    defaults = {name: text for name, text in inherited.items() if not (has_orientation and name in ORIENTATIONS)}
+    partial = {
+        name: _completed(attributes[name], defaults[name])
+        for name in PARTIAL
+        if name in attributes and name in defaults
+    }
+    return {**defaults, **attributes, **partial}
 
 
 class Classes:
@@ -199,52 +206,56 @@ class Classes:
 
     def __init__(self, elements: list[Element], settings: Settings) -> None:
         self.settings = settings
-        self._of: dict[str, dict[str, dict[str, str]]] = {MAIN: {}}
+        self._defaults: dict[str, dict[str, dict[str, str]]] = {MAIN: {}}
         self._main = MAIN
         for element in elements:
             name = element.attributes.get("class", MAIN)
-            if name != MAIN and self._main == MAIN and not self._of[MAIN]:
-                self._of[name] = self._of[MAIN]
+            # The outermost class may have any name, and is then the one of elements without a class.
+            if name != MAIN and self._main == MAIN and not self._defaults[MAIN]:
+                self._defaults[name] = self._defaults[MAIN]
                 self._main = name
-            elif name not in self._of:
+            elif name not in self._defaults:
                 text = f"the outermost class is {quoted(name)} and {quoted(self._main)}, expected one"
                 raise element.at("default", element.file).fault(text)
             pending = [(element, name)]
             while pending:
-                outer, of = pending.pop()
+                outer, class_name = pending.pop()
                 for child in outer.children:
                     if kind := CLASSED.get(child.tag):
-                        self._of[of][kind] = _merged(child.attributes, self._of[of].get(kind, {}))
-                pending += [(child, self._nested(child, of)) for child in outer.all("default")]
+                        self._defaults[class_name][kind] = _merged(
+                            child.attributes, self._defaults[class_name].get(kind, {})
+                        )
+                # After the outer class is complete, because a nested one begins as its copy.
+                pending += [(child, self._nested(child, class_name)) for child in outer.all("default")]
 
     def _nested(self, element: Element, outer: str) -> str:
         place = element.at("default", element.file)
         name = element.attributes.get("class", "")
         if not name:
             raise place.fault("there is no class, expected one for nested defaults")
-        if name in self._of:
+        if name in self._defaults:
             raise place.fault(f"the class {quoted(name)} is already defined, expected unique names")
-        if len(self._of) >= MAX_CLASSES:
+        if len(self._defaults) >= MAX_CLASSES:
             text = f"there are more than {MAX_CLASSES} default classes"
             raise ResourceExhaustedError(f"{place.file}:{place.line}: {text}")
-        self._of[name] = dict(self._of[outer])
+        self._defaults[name] = dict(self._defaults[outer])
         return name
 
     def check(self, name: str, place: Place) -> str:
         """Returns the name of a class, which must exist."""
-        if name not in self._of:
-            raise place.fault(f"there is no default class {quoted(name)}{did_you_mean(name, self._of)}")
+        if name not in self._defaults:
+            raise place.fault(f"there is no default class {quoted(name)}{did_you_mean(name, self._defaults)}")
         return name
 
     def plain(self, element: Element, attributes: Mapping[str, str] | None = None) -> Values:
         """Returns the values of an element without defaults; `attributes` replaces its own."""
         return Values(element.attributes if attributes is None else attributes, {}, element.place, self.settings)
 
-    def values(self, element: Element, around: str | None = None, kind: str | None = None) -> Values:
+    def values(self, element: Element, childclass: str | None = None, kind: str | None = None) -> Values:
         """Returns the values of an element with the defaults of its class.
 
-        around: the `childclass` in effect. kind: the name of the defaults, by default that of its own tag.
+        childclass: in effect. kind: the name of the defaults, by default that of its own tag.
         """
-        of_class = self._of[self.check(element.attributes.get("class", around or self._main), element.place)]
+        of_class = self._defaults[self.check(element.attributes.get("class", childclass or self._main), element.place)]
         inherited = of_class.get(kind or element.tag, {})
         return Values(element.attributes, inherited, element.place, self.settings)

@@ -49,61 +49,62 @@ class Frames:
     """All frames of a robot by full name, such as `arm::hand` for a nested model. Faults are `UrdfError`."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Frame] = {}
+        self._frames: dict[str, Frame] = {}
         self._links: dict[str, str] = {}
         self._steps = 0
 
     def add(self, name: str, frame: Frame) -> None:
         """Adds a frame with a name that is neither used nor reserved."""
-        own = name.rpartition(SCOPE)[2]
-        if self._of and (own == WORLD or (own == MODEL and name in self._of)):
-            raise frame.place.fault(f"the name {quoted(own)} is reserved in SDFormat, expected another")
-        if name in self._of:
-            first = self._of[name].place
+        local_name = name.rpartition(SCOPE)[2]
+        if self._frames and (local_name == WORLD or (local_name == MODEL and name in self._frames)):
+            raise frame.place.fault(f"the name {quoted(local_name)} is reserved in SDFormat, expected another")
+        if name in self._frames:
+            first = self._frames[name].place
             raise frame.place.fault(
                 f"the name is already used by {first.element} on line {first.line}, expected another"
             )
-        self._of[name] = frame
+        self._frames[name] = frame
 
     def __contains__(self, name: str) -> bool:
-        return name in self._of
+        return name in self._frames
 
     def named(self, name: str, scope: str, place: Place) -> str:
         """Returns the full name of the frame `name` of a model, which must exist."""
-        whole = name if name == WORLD else scope + name
-        if whole not in self._of:
-            near = did_you_mean(whole, self._of)
-            raise place.fault(f"there is no link, joint, frame or model {quoted(name)}{near}")
-        return whole
+        full_name = name if name == WORLD else scope + name
+        if full_name not in self._frames:
+            suggestion = did_you_mean(full_name, self._frames)
+            raise place.fault(f"there is no link, joint, frame or model {quoted(name)}{suggestion}")
+        return full_name
 
     def link_of(self, name: str) -> str:
         """Returns the link that a frame moves with, `world` if it does not move."""
         walked = []
         while name not in self._links:
             walked.append(name)
-            name = self._of[name].link
-        for each in walked:
-            self._links[each] = self._links[name]
+            name = self._frames[name].link
+        # All frames on the way move with this link, and need not be walked again.
+        for frame_name in walked:
+            self._links[frame_name] = self._links[name]
         return self._links[name]
 
     def check(self) -> None:
         """Checks that the parents and links of all frames exist, without loops."""
-        for frame in self._of.values():
+        for frame in self._frames.values():
             for other in (frame.parent, frame.link):
-                if other and other not in self._of:
-                    near = did_you_mean(other, self._of)
-                    raise frame.place.fault(f"there is no link, joint, frame or model {quoted(other)}{near}")
-        self._refuse_loops(lambda name: self._of[name].parent, "are relative to each other")
-        self._refuse_loops(lambda name: self._of[name].link, "are attached to each other")
-        self._links = {name: name for name, frame in self._of.items() if frame.link in ("", name)}
+                if other and other not in self._frames:
+                    suggestion = did_you_mean(other, self._frames)
+                    raise frame.place.fault(f"there is no link, joint, frame or model {quoted(other)}{suggestion}")
+        self._refuse_loops(lambda name: self._frames[name].parent, "are relative to each other")
+        self._refuse_loops(lambda name: self._frames[name].link, "are attached to each other")
+        self._links = {name: name for name, frame in self._frames.items() if frame.link in ("", name)}
 
     def moved(self, name: str, pose: Pose) -> None:
         """Changes the pose of a frame relative to its parent."""
-        self._of[name] = replace(self._of[name], pose=pose)
+        self._frames[name] = replace(self._frames[name], pose=pose)
 
     def pose(self, name: str) -> Pose:
         """Returns the pose of a frame relative to its parent."""
-        return self._of[name].pose
+        return self._frames[name].pose
 
     def between(self, outer: str, inner: str) -> Pose:
         """Returns the pose of the frame `inner` in the frame `outer`, after `check`.
@@ -112,34 +113,34 @@ class Frames:
             ResourceExhaustedError: The chain of frames is too long.
         """
         # Both ways up, step by step, until one is met by the other.
-        ways = [[outer], [inner]]
-        met = [{outer: 0}, {inner: 0}]
+        paths = [[outer], [inner]]
+        depths = [{outer: 0}, {inner: 0}]
         while not (
-            shared := next((way[-1] for way, others in zip(ways, met[::-1], strict=True) if way[-1] in others), "")
+            common := next((path[-1] for path, other in zip(paths, depths[::-1], strict=True) if path[-1] in other), "")
         ):
-            for way, seen in zip(ways, met, strict=True):
-                above = self._of[way[-1]].parent
-                if above:
-                    seen[above] = len(way)
-                    way.append(above)
+            for path, seen in zip(paths, depths, strict=True):
+                parent = self._frames[path[-1]].parent
+                if parent:
+                    seen[parent] = len(path)
+                    path.append(parent)
             self._steps += 1
             if self._steps > MAX_STEPS:
-                place = self._of[inner].place
+                place = self._frames[inner].place
                 raise ResourceExhaustedError(f"{place.file}:{place.line}: the robot's chains of frames are too long")
-        up, down = (way[: seen[shared]] for way, seen in zip(ways, met, strict=True))
-        return self._product(up).inverse @ self._product(down)
+        outer_chain, inner_chain = (path[: seen[common]] for path, seen in zip(paths, depths, strict=True))
+        return self._product(outer_chain).inverse @ self._product(inner_chain)
 
     def _product(self, way: list[str]) -> Pose:
         pose = Pose()
         for name in way:
-            pose = self._of[name].pose @ pose
+            pose = self._frames[name].pose @ pose
         return pose
 
-    def _refuse_loops(self, step: Callable[[str], str], what: str) -> None:
-        found = loop_of(self._of, lambda name: after if (after := step(name)) not in ("", name) else None)
-        if found:
-            loop = " -> ".join(map(quoted, [*found[:LONGEST_LOOP], found[0]]))
-            raise self._of[found[0]].place.fault(f"the frames {what} in a loop, {loop}, expected none")
+    def _refuse_loops(self, step: Callable[[str], str], relation: str) -> None:
+        names = loop_of(self._frames, lambda name: next_name if (next_name := step(name)) not in ("", name) else None)
+        if names:
+            loop = " -> ".join(map(quoted, [*names[:LONGEST_LOOP], names[0]]))
+            raise self._frames[names[0]].place.fault(f"the frames {relation} in a loop, {loop}, expected none")
 
 
 INFINITE = 1e16
@@ -175,7 +176,7 @@ def pose(parent: Element, notes: list[Note]) -> Pose:
     return Pose(quantities.rotation_of_rpy(values[3:]), values[:3])
 
 
-def said_in(parent: Element) -> str:
+def reference_frame(parent: Element) -> str:
     """Returns the frame that the `<pose>` of an element is relative to, "" if it names none."""
     element = parent.child("pose")
     return "" if element is None else element.attributes.get("relative_to", element.attributes.get("frame", ""))

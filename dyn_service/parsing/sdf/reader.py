@@ -3,8 +3,9 @@
     frames           `relative_to`, `attached_to`, `expressed_in`, nested models: frames.py
     joint frame      the child link's, as in URDF; a joint elsewhere gets a link without mass between
     two axes         universal and revolute2 joints become two joints: `NAME` and `NAME_axis2`
-    loops            are cut at the joint that closes them, which is `reported` and ignored
+    loops            are closed by the joints that would give a link a second parent, and by Drake's ball constraints
     root             fixed at its pose in the world, unless the robot is read with root="floating"
+    motors           joints of Gazebo's joint controllers; joints with an effort limit of 0 have none, as in Drake
 
 Missing values are the format's defaults: 1 kg and unit inertia for links, no limits.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -33,26 +34,29 @@ from dyn_service.model.description import (
     Joint,
     Limit,
     Link,
+    LoopJoint,
     Mimic,
     Note,
     Shape,
 )
+from dyn_service.model.joints import FIXED
 from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
-from dyn_service.parsing.joint_chains import Names, Roots, check_finite, hung
+from dyn_service.parsing.joint_chains import Names, Roots, check_finite, joint_chain
 from dyn_service.parsing.pose import Pose, turning_z_to
 from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted
-from dyn_service.parsing.sdf.frames import MODEL, SCOPE, Frame, Frames, bound, pose, said_in
-from dyn_service.parsing.shapes import SOLIDS, Mesh, Meshes, Solid, stretched, together
-from dyn_service.parsing.structure import WORLD, assemble
+from dyn_service.parsing.sdf.frames import MODEL, SCOPE, Frame, Frames, bound, pose, reference_frame
+from dyn_service.parsing.shapes import SOLIDS, Mesh, Meshes, Solid, combined, stretched
+from dyn_service.parsing.structure import WORLD, assemble, ball_joint, with_drives
 from dyn_service.parsing.transmissions import RATIO, ROTOR
 from dyn_service.parsing.xml_elements import (
+    BALL,
     CONSTRAINTS,
     IGNORED,
     Element,
     Files,
+    IgnoredContent,
     ReadLimits,
-    Unread,
     constraints,
     load,
     parse,
@@ -71,6 +75,9 @@ SEARCHED = ("GZ_SIM_RESOURCE_PATH", "SDF_PATH", "IGN_GAZEBO_RESOURCE_PATH", "GAZ
 
 SCENERY = ("model://sun", "model://ground_plane")
 """Models of Gazebo's library in nearly every world: a light and a plane."""
+
+_CONTROLLER = re.compile(r"Joint(Position|Trajectory)?Controller\Z")
+"""End of the names of Gazebo's plugins that move joints."""
 
 WORLD_GRAVITY = (0.0, 0.0, -9.8)
 """m/s^2, the format's default gravity in a `<world>`."""
@@ -96,7 +103,7 @@ def read(text: str, source: str, file: Path | None, limits: ReadLimits) -> Descr
     """
     files = Files(file, limits, repeated=True)
     root = files.root(text, source)
-    spliced(root, "include", lambda element: _include(element, files), limits.depth, lambda found: False)
+    spliced(root, "include", lambda element: _include(element, files), limits.depth, lambda included: False)
     return _Reader(root, source, limits, files).robot()
 
 
@@ -107,21 +114,22 @@ def _include(element: Element, files: Files) -> Element:
     files.check_main(quoted(uri), place)
     if uri in SCENERY:
         files.notes.append(place.note("dropped", f"{uri}, which is not a robot"))
+        # An include must yield an element; readers ignore lights.
         return Element("light", {}, element.line, file=element.file)
     target = _located(uri, element.file, place)
-    found = files.included(_sdf_in(target) if os.path.isdir(target) else target, place)
-    models = _models(found)
+    included = files.included(_sdf_in(target) if os.path.isdir(target) else target, place)
+    models = _models(included)
     if len(models) != 1:
         text = f"found {counted(len(models), 'model')}, expected one in a file that is included"
-        raise found.at(found.tag, found.file).fault(text)
+        raise included.at(included.tag, included.file).fault(text)
     (model,) = models
-    changed = {tag: element.all(tag) for tag in ("pose", "static")}
+    overrides = {tag: element.all(tag) for tag in ("pose", "static")}
     model.children = [
-        *(child for child in model.children if not changed.get(child.tag)),
-        *(child for of_tag in changed.values() for child in of_tag),
+        *(child for child in model.children if not overrides.get(child.tag)),
+        *(child for of_tag in overrides.values() for child in of_tag),
     ]
-    said = {key: element.word(key) for key in ("name", "placement_frame")}
-    model.attributes = {**model.attributes, **{key: text for key, text in said.items() if text}}
+    words = {key: element.word(key) for key in ("name", "placement_frame")}
+    model.attributes = {**model.attributes, **{key: text for key, text in words.items() if text}}
     if element.attributes.get("merge", "false") in ("true", "1"):
         model.attributes[MERGED] = ""
     return model
@@ -134,12 +142,13 @@ def _located(uri: str, file: str, place: Place) -> Path:
     if not parts or "://" in path.removeprefix(MODEL_SCHEME):
         raise place.fault(f"{quoted(uri)} is not supported, expected a path relative to this file, or model://")
     if path.startswith(MODEL_SCHEME):
+        # The URI may come from somebody else: it names a model, and must not reach files outside the search path.
         if ".." in parts or Path(*parts).is_absolute():
             raise place.fault(f"{quoted(uri)} is absolute or has '..' in it, expected the name of a model")
-        folders = [Path(each) for name in SEARCHED for each in os.environ.get(name, "").split(os.pathsep) if each]
+        folders = [Path(entry) for name in SEARCHED for entry in os.environ.get(name, "").split(os.pathsep) if entry]
         folders += Path(os.path.abspath(file)).parents
         candidates = (folder.joinpath(*parts) for folder in folders)
-        target = next((each for each in candidates if any(map(os.path.isfile, (each, _sdf_in(each))))), None)
+        target = next((entry for entry in candidates if any(map(os.path.isfile, (entry, _sdf_in(entry))))), None)
         if target is None:
             folders_of = ", ".join(SEARCHED)
             raise place.fault(
@@ -155,9 +164,9 @@ def _sdf_in(folder: Path) -> Path:
         document = parse(load(folder / "model.config", ReadLimits()), "model.config", ReadLimits())
     except DynError:
         return folder / "model.sdf"
-    named_in = [(each.attributes.get("version", ""), each.text.strip()) for each in document.root.all("sdf")]
+    named_in = [(entry.attributes.get("version", ""), entry.text.strip()) for entry in document.root.all("sdf")]
     plain = [(version, name) for version, name in named_in if name and Path(name).name == name]
-    newest = max(plain, key=lambda each: [int(part) for part in re.findall(r"[0-9]{1,4}", each[0])], default=("", ""))
+    newest = max(plain, key=lambda entry: [int(part) for part in re.findall(r"[0-9]{1,4}", entry[0])], default=("", ""))
     return folder / (newest[1] or "model.sdf")
 
 
@@ -175,11 +184,14 @@ class _Reader:
         self._from_file = files.main is not None
         self._assets: dict[str, Mesh] = {}
         self._meshes = Meshes(self._assets, None if files.main is None else Path())
-        self._unread = Unread()
+        self._ignored = IgnoredContent()
         self._frames = Frames()
         self._links: dict[str, Element] = {}
         self._joints: list[tuple[str, Element, str]] = []
         self._placements: list[tuple[str, str, Place]] = []
+        self._driven: set[str] = set()
+        self._balls: list[tuple[Element, str]] = []
+        self._loop_joints: list[LoopJoint] = []
         self._faults = Faults()
 
     def robot(self) -> Description:
@@ -203,105 +215,115 @@ class _Reader:
         name = quantities.name(model.attributes.get("name", ""), model.place)
         place = self._place(model, named("robot", name))
         for world in (root, *root.all("world")):
-            self._unread.keep(world, ("world", "model", "gravity"), ("name", "version"))
+            self._ignored.keep(world, ("world", "model", "gravity"), ("name", "version"))
         self._frames.add(WORLD, Frame("", Pose(), "", place))
         with np.errstate(all="ignore"):  # what that leaves is refused below
             self._model(model, "", WORLD)
             self._faults.check()
             links, joints = self._tree(place)
+        joints = with_drives(joints, self._driven or _unlimited(joints))
         check_finite(links, joints, self._source)
         if not any(joint.parent == WORLD for joint in joints):
-            links, joints = self._standing(links, joints, place)
+            links, joints = self._with_world_pose(links, joints, place)
             if not model.flag("static", False):
                 text = f"no joint holds it to the world, so in SDFormat it floats, but its root {FIXED_ROOT}"
                 self._notes.append(place.note("warning", f'{text}; to let it float, read it with root="floating"'))
         shaped = sum(bool(element.all("visual") or element.all("collision")) for element in self._links.values())
         if shaped:
             self._notes.append(place.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))
-        self._notes += self._unread.notes(place)
-        return replace(assemble(name, links, joints, self._notes, place), gravity=self._gravity(model))
+        self._notes += self._ignored.notes(place)
+        described = assemble(name, links, joints, self._notes, place, self._loop_joints)
+        return replace(described, gravity=self._gravity(model))
 
     def _version(self, element: Element) -> tuple[int, int]:
         root = self._roots[element.file]
-        found = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", root.attributes.get("version", "1.0"))
-        if found is None and root.tag == "sdf":
+        match = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})", root.attributes.get("version", "1.0"))
+        if match is None and root.tag == "sdf":
             raise self._place(root, root.tag).fault("attribute 'version': expected one such as 1.9")
-        return (int(found[1]), int(found[2])) if found else (1, 0)
+        return (int(match[1]), int(match[2])) if match else (1, 0)
 
     def _gravity(self, model: Element) -> tuple[float, float, float]:
         for world in (self._root, *self._root.all("world")):
-            if world.tag == "world" and any(each is model for each in world.all("model")):
+            if world.tag == "world" and any(candidate is model for candidate in world.all("model")):
                 self._place(world, world.tag)
                 x, y, z = world.inner_numbers("gravity", WORLD_GRAVITY).tolist()
                 return x, y, z
         return DEFAULT_GRAVITY
 
-    def _standing(self, links: list[Link], joints: list[Joint], robot: Place) -> tuple[list[Link], list[Joint]]:
+    def _with_world_pose(self, links: list[Link], joints: list[Joint], robot: Place) -> tuple[list[Link], list[Joint]]:
         """Places the root in the world as the file does, by a link `world` and a fixed joint."""
         children = {joint.child for joint in joints}
         roots = [link.name for link in links if link.name not in children]
-        at = self._frames.between(WORLD, roots[0]) if len(roots) == 1 else Pose()
-        if not (at.is_turned or at.origin.any()):
+        root_pose = self._frames.between(WORLD, roots[0]) if len(roots) == 1 else Pose()
+        if not (root_pose.is_turned or root_pose.origin.any()):
             return links, joints
         (root,) = roots
         name = Names(joint.name for joint in joints).new(f"{root}_fixed")
-        x, y, z = at.origin
+        x, y, z = root_pose.origin
         text = (
             f"its root {FIXED_ROOT} as its <pose> says, at ({x:g}, {y:g}, {z:g}) m, by the joint {quoted(name)} of a "
             f"link {quoted(WORLD)} that is added"
         )
         self._notes.append(robot.note("changed", text))
-        fixed = Joint(name, "fixed", WORLD, root, at.origin, at.rotation, np.array(quantities.X_AXIS))
+        fixed = Joint(name, FIXED.type, WORLD, root, root_pose.origin, root_pose.rotation, np.array(quantities.X_AXIS))
         return [Link(WORLD, added=True), *links], [fixed, *joints]
 
     # What is written, model by model.
 
     def _model(self, model: Element, scope: str, outer: str) -> None:
         """Reads frames, links and joints of a model and its nested models; `outer`: the default frame of its pose."""
-        self._unread.suspects = []
-        self._unread.keep(model, (*_MODEL, *CONSTRAINTS), ("name", "canonical_link", "placement_frame"))
-        self._notes += [self._place(child, f"<{child.tag}>").note("loop", IGNORED) for child in constraints(model)]
-        while inner := [each for each in model.all("model") if MERGED in each.attributes]:
+        self._ignored.suspects = []
+        self._ignored.keep(model, (*_MODEL, *CONSTRAINTS), ("name", "canonical_link", "placement_frame"))
+        controllers = (x for x in model.all("plugin") if _CONTROLLER.search(x.attributes.get("name", "")))
+        self._driven |= {scope + name.text.strip() for plugin in controllers for name in plugin.all("joint_name")}
+        closing = [(self._place(child, f"<{child.tag}>"), child) for child in constraints(model)]
+        self._balls += [(child, scope) for _, child in closing if child.tag == BALL]
+        self._notes += [place.note("loop", IGNORED) for place, child in closing if child.tag != BALL]
+        while inner := [child for child in model.all("model") if MERGED in child.attributes]:
             self._merge(model, inner[0], scope)
         place, links = model.place, model.all("link")
-        own = scope + MODEL
+        model_frame = scope + MODEL
         canonical = model.attributes.get("canonical_link", links[0].attributes.get("name", "") if links else "")
         inner = model.all("model")
         if canonical:
-            moves_with = scope + canonical
+            canonical_frame = scope + canonical
         else:  # that of the first model in it
-            moves_with = scope + inner[0].attributes.get("name", "") + SCOPE + MODEL if inner else own
-        relative, stands = said_in(model), pose(model, self._notes)
-        if relative and scope:
+            canonical_frame = scope + inner[0].attributes.get("name", "") + SCOPE + MODEL if inner else model_frame
+        reference, model_pose = reference_frame(model), pose(model, self._notes)
+        if reference and scope:
             outer = scope.removesuffix(SCOPE).rpartition(SCOPE)[0]
-            outer = f"{outer}{SCOPE}{relative}" if outer else relative
-        elif relative not in ("", WORLD):
-            raise place.fault(f"its pose is relative to {quoted(relative)}, expected 'world'")
-        self._frames.add(own, Frame(outer, stands, moves_with, place))
+            outer = f"{outer}{SCOPE}{reference}" if outer else reference
+        elif reference not in ("", WORLD):
+            raise place.fault(f"its pose is relative to {quoted(reference)}, expected 'world'")
+        self._frames.add(model_frame, Frame(outer, model_pose, canonical_frame, place))
         if scope:
-            self._frames.add(scope.removesuffix(SCOPE), Frame(own, Pose(), own, place))
+            self._frames.add(scope.removesuffix(SCOPE), Frame(model_frame, Pose(), model_frame, place))
         reads = ((self._link, links), (self._frame, model.all("frame")), (self._joint, model.all("joint")))
         for read, elements in reads:
             for element in elements:
                 with self._faults.kept():
                     read(element, scope)
         for element in inner:
-            self._model(element, f"{scope}{self._named(element, 'model', '')}{SCOPE}", own)
+            self._model(element, f"{scope}{self._named(element, 'model', '')}{SCOPE}", model_frame)
         if plugins := model.all("plugin"):
             first = self._place(plugins[0], place.element or "")
             self._notes.append(first.note("reported", f"{counted(len(plugins), 'plugin')}: ignored, not supported"))
         placement = model.attributes.get("placement_frame", "")
         if placement:  # the model's pose is that of this frame
-            self._placements.append((own, scope + placement, place))
+            # Applied when all frames are known, because the one it names may be in a nested model.
+            self._placements.append((model_frame, scope + placement, place))
 
     def _merge(self, model: Element, inner: Element, scope: str) -> None:
         """Adds the elements of a merged model to the model, with a frame in place of its own, as libsdformat does."""
         place = self._place(inner, "model")
+        # The name that libsdformat gives it, which files may refer to.
         proxy = f"_merged__{quantities.name(inner.attributes.get('name', ''), place)}__model__"
-        at = inner.child("pose") or Element("pose", {}, inner.line, file=inner.file)
-        at.attributes = {"relative_to": MODEL, **at.attributes}
-        first = next((each.attributes.get("name", "") for each in (*inner.all("link"), *inner.all("model"))), MODEL)
-        on = inner.attributes.get("canonical_link", first)
+        pose_element = inner.child("pose") or Element("pose", {}, inner.line, file=inner.file)
+        pose_element.attributes = {"relative_to": MODEL, **pose_element.attributes}
+        first = next(
+            (element.attributes.get("name", "") for element in (*inner.all("link"), *inner.all("model"))), MODEL
+        )
+        canonical = inner.attributes.get("canonical_link", first)
         parts = [child for child in inner.children if child.tag not in ("pose", "static")]
         for part in parts:
             with_model = self._version(part) < AXES_IN_MODEL
@@ -318,21 +340,21 @@ class _Reader:
                 part.attributes = {"attached_to": MODEL, **part.attributes}
             pending = [part]
             while pending:
-                each = pending.pop()
-                each.attributes = {key: proxy if text == MODEL else text for key, text in each.attributes.items()}
-                each.text = proxy if each.text.strip() == MODEL else each.text
-                pending += each.all("pose") if each.tag == "model" else each.children
-        frame = Element("frame", {"name": proxy, "attached_to": on}, inner.line, [at], file=inner.file)
-        where = next(k for k, each in enumerate(model.children) if each is inner)
-        model.children[where : where + 1] = [frame, *parts]
+                element = pending.pop()
+                element.attributes = {key: proxy if text == MODEL else text for key, text in element.attributes.items()}
+                element.text = proxy if element.text.strip() == MODEL else element.text
+                pending += element.all("pose") if element.tag == "model" else element.children
+        frame = Element("frame", {"name": proxy, "attached_to": canonical}, inner.line, [pose_element], file=inner.file)
+        index = next(k for k, element in enumerate(model.children) if element is inner)
+        model.children[index : index + 1] = [frame, *parts]
         placement = inner.attributes.get("placement_frame", "")
         if placement:
             self._placements.append((scope + proxy, scope + (proxy if placement == MODEL else placement), place))
 
     def _link(self, element: Element, scope: str) -> None:
         name = self._named(element, "link", scope)
-        self._unread.suspects = []
-        self._unread.keep(element, _LINK, ("name",))
+        self._ignored.suspects = []
+        self._ignored.keep(element, _LINK, ("name",))
         self._limits.check("links", len(self._links) + 1, self._source)
         self._frames.add(name, self._frame_of(element, scope, MODEL, name))
         self._links[name] = element
@@ -343,13 +365,13 @@ class _Reader:
 
     def _frame(self, element: Element, scope: str) -> None:
         name = self._named(element, "frame", scope)
-        on = element.attributes.get("attached_to", "") or MODEL
-        self._frames.add(name, self._frame_of(element, scope, on, scope + on))
+        attached_to = element.attributes.get("attached_to", "") or MODEL
+        self._frames.add(name, self._frame_of(element, scope, attached_to, scope + attached_to))
 
     def _joint(self, element: Element, scope: str) -> None:
         name = self._named(element, "joint", scope)
-        self._unread.suspects = []
-        self._unread.keep(element, _JOINT, ("name", "type"))
+        self._ignored.suspects = []
+        self._ignored.keep(element, _JOINT, ("name", "type"))
         self._limits.check("joints", len(self._joints) + 1, self._source)
         child = element.word("child")
         if not child or not element.word("parent"):
@@ -362,7 +384,7 @@ class _Reader:
 
     def _frame_of(self, element: Element, scope: str, default: str, link: str) -> Frame:
         """Returns the frame of an element; `default` is the one that its pose is relative to unless it names one."""
-        name = said_in(element)
+        name = reference_frame(element)
         if name and self._version(element) < (1, 7):
             text = (
                 f"its pose is in the frame {quoted(name)}, read by the rules of SDFormat 1.7, the first version that "
@@ -382,35 +404,44 @@ class _Reader:
         path = str(_located(uri, mesh.file, place)) if self._from_file else uri
         key = f"{path} {scale.tolist()}"
         self._assets.setdefault(key, Mesh(path, place, "exact", scale))
-        return self._meshes.weighed(key, place)
+        return self._meshes.mass_properties(key, place)
 
     def _tree(self, robot: Place) -> tuple[list[Link], list[Joint]]:
         frames = self._frames
         frames.check()
         for model, frame, place in self._placements:
-            at = frames.between(model, frames.named(frame, "", place))
-            frames.moved(model, frames.pose(model) @ at.inverse)
-        joined = list(self._joined())
+            placement = frames.between(model, frames.named(frame, "", place))
+            frames.moved(model, frames.pose(model) @ placement.inverse)
+        file_joints = list(self._joined())
         inboard: dict[str, Joined] = {}
+        closing: list[Joined] = []
         roots = Roots()
-        for joint in joined:
+        for joint in file_joints:
             if joint.child == WORLD or not roots.join(joint.child, joint.parent):
-                text = f"closes a loop of links, from {quoted(joint.parent)} to {quoted(joint.child)}: it is ignored"
-                self._notes.append(joint.element.place.note("loop", text))
+                closing.append(joint)
             else:
                 inboard[joint.child] = joint
+        is_held = any(joint.parent == WORLD for joint in inboard.values())
         bodies: dict[str, Link] = {}
         for name, element in self._links.items():
             with self._faults.kept():
-                weight = inertial(element, self._notes, self._unread, self._weighed)
+                weight = inertial(element, self._notes, self._ignored, self._weighed)
                 bodies[name] = Link(name, weight, element.place.main_line, shapes=tuple(self._shapes(name, element)))
         self._faults.check()
-        if any(joint.parent == WORLD for joint in inboard.values()):
+        if is_held:
+            # First, because the order of links is that of the tree, and it is the root.
             bodies = {WORLD: Link(WORLD), **bodies}
-        link_names, joint_names = Names(bodies), Names(joint.name for joint in joined)
-        two = [joint.name for joint in joined if joint.element.attributes.get("type") in _TWO]
-        second = {name: joint_names.new(f"{name}_axis2") for name in two}
-        reads = Joints(frames, self._version, self._unread, self._notes, second)
+        link_names, joint_names = Names(bodies), Names(joint.name for joint in file_joints)
+        two_axis = [joint.name for joint in file_joints if joint.element.attributes.get("type") in _TWO]
+        axis2_names = {name: joint_names.new(f"{name}_axis2") for name in two_axis}
+        joint_reader = Joints(frames, self._version, self._ignored, self._notes, axis2_names)
+        for joint in closing:
+            with self._faults.kept():
+                # Without another joint to the world, it is the joint that holds the robot there.
+                is_loop = is_held or WORLD not in (joint.parent, joint.child)
+                self._loop_joints += joint_reader.loop_joint(joint) if is_loop else joint_reader.unread(joint)
+        self._loop_joints += self._ball_constraints(joint_names, {*bodies})
+        self._faults.check()
         links: list[Link] = []
         joints: list[Joint] = []
         for name, body in bodies.items():
@@ -418,14 +449,26 @@ class _Reader:
                 links.append(body)
                 continue
             joint = inboard[name]
-            ways = reads.ways(joint)
-            at = frames.between(joint.parent, joint.child)
-            made, found = hung(body, joint.parent, at, ways, link_names, joint_names)
-            if not ways:
-                found = [replace(found[0], name=joint.name, line=joint.element.place.main_line)]
-            links += made
-            joints += found
+            hinges = joint_reader.axis_joints(joint)
+            child_pose = frames.between(joint.parent, joint.child)
+            chain_links, chain_joints = joint_chain(body, joint.parent, child_pose, hinges, link_names, joint_names)
+            if not hinges:
+                chain_joints = [replace(chain_joints[0], name=joint.name, line=joint.element.place.main_line)]
+            links += chain_links
+            joints += chain_joints
         return links, joints
+
+    def _ball_constraints(self, names: Names, links: Collection[str]) -> Iterator[LoopJoint]:
+        for element, scope in self._balls:
+            with self._faults.kept():
+                place = self._place(element, f"<{element.tag}>")
+                words = [element.word(f"{BALL}_body_{body}") for body in "AB"]
+                parent, child = (self._frames.named(word, scope, place) for word in words)
+                points = [element.inner_numbers(f"{BALL}_{point}", (0.0, 0.0, 0.0)) for point in ("p_AP", "p_BQ")]
+                if WORLD in (parent, child) and WORLD not in links:  # the root is not fixed in the world by a joint
+                    self._notes.append(place.note("loop", IGNORED))
+                    continue
+                yield ball_joint(names.new(scope + BALL.partition(":")[2]), parent, child, points, place)
 
     def _joined(self) -> Iterator[Joined]:
         for frame, element, scope in self._joints:
@@ -434,14 +477,14 @@ class _Reader:
                 self._notes.append(place.note("loop", "gearbox: ignored, the two joints move independently"))
                 continue
             if kind not in TYPES:
-                known = ", ".join(TYPES)
-                raise place.fault(f"the type {quoted(kind)} is unknown, expected {known}{did_you_mean(kind, TYPES)}")
+                types = ", ".join(TYPES)
+                raise place.fault(f"the type {quoted(kind)} is unknown, expected {types}{did_you_mean(kind, TYPES)}")
             ends = []
             for end in ("parent", "child"):
-                inside = place.inside(end)
-                link = self._frames.link_of(self._frames.named(element.word(end), scope, inside))
+                end_place = place.inside(end)
+                link = self._frames.link_of(self._frames.named(element.word(end), scope, end_place))
                 if link != WORLD and link not in self._links:
-                    raise inside.fault(f"{quoted(link)} is not attached to a link")
+                    raise end_place.fault(f"{quoted(link)} is not attached to a link")
                 ends.append(link)
             name = (scope + element.attributes["name"]) if frame.endswith(f"{SCOPE}joint") else frame
             if ends[0] == ends[1]:
@@ -450,26 +493,34 @@ class _Reader:
 
     def _shapes(self, link: str, element: Element) -> Iterator[Shape]:
         scope = link.removesuffix(element.attributes["name"])
-        for each in element.children:
-            if each.tag in ("visual", "collision"):
-                each.place = element.place.inside(each.tag, each.line)
+        for child in element.children:
+            if child.tag in ("visual", "collision"):
+                child.place = element.place.inside(child.tag, child.line)
                 try:
-                    at, frame = pose(each, []), said_in(each)
+                    shape_pose, frame = pose(child, []), reference_frame(child)
                     if frame:
-                        at = self._frames.between(link, self._frames.named(frame, scope, each.place)) @ at
-                    shape = shape_of(each, at, included="" if each.file == self._source else each.file)
+                        shape_pose = (
+                            self._frames.between(link, self._frames.named(frame, scope, child.place)) @ shape_pose
+                        )
+                    shape = shape_of(child, shape_pose, included="" if child.file == self._source else child.file)
                 except DynError as error:
                     shape = Shape(unread=str(error))
-                yield replace(shape, visual=each.tag == "visual", collision=each.tag == "collision")
+                yield replace(shape, visual=child.tag == "visual", collision=child.tag == "collision")
 
-    def _place(self, element: Element, what: str) -> Place:
-        return element.at(what, self._source)
+    def _place(self, element: Element, label: str) -> Place:
+        return element.at(label, self._source)
 
-    def _named(self, element: Element, what: str, scope: str) -> str:
+    def _named(self, element: Element, kind: str, scope: str) -> str:
         """Returns the full name of an element and puts it into the element's place."""
-        name = scope + quantities.name(element.attributes.get("name", ""), self._place(element, what))
-        self._place(element, named(what, name))
+        name = scope + quantities.name(element.attributes.get("name", ""), self._place(element, kind))
+        self._place(element, named(kind, name))
         return name
+
+
+def _unlimited(joints: Sequence[Joint]) -> set[str]:
+    """Returns the names of the joints that Drake drives, if it does not drive some: those whose effort limit is 0."""
+    idle = {joint.name for joint in joints if joint.limit is not None and joint.limit.effort == 0.0}
+    return {joint.name for joint in joints if joint.moves.single_dof and joint.name not in idle} if idle else set()
 
 
 MOMENTS = {"ixx": 1.0, "ixy": 0.0, "ixz": 0.0, "iyy": 1.0, "iyz": 0.0, "izz": 1.0}
@@ -489,49 +540,49 @@ Weigh = Callable[[Element], tuple[float, Pose, Vector]]
 """Returns the volume of a `<mesh>`, m^3, the frame of its principal axes, and the moments of one kilogram."""
 
 
-def inertial(link: Element, notes: list[Note], unread: Unread, weigh: Weigh) -> Inertial:
-    """Returns the inertia of a `<link>`; adds defaults to `notes`, and unread elements to `unread`."""
+def inertial(link: Element, notes: list[Note], ignored: IgnoredContent, weigh: Weigh) -> Inertial:
+    """Returns the inertia of a `<link>`; adds defaults to `notes`, and unknown elements to `ignored`."""
     element = link.child("inertial")
     if element is None:
         text = "no <inertial>: 1 kg and unit inertia are used, the format's defaults"
         notes.append(link.place.note("defaulted", text))
         return Inertial(MASS, np.zeros(3), np.eye(3), np.eye(3))
     place = element.place
-    unread.keep(element, _INERTIAL, ("auto",))
+    ignored.keep(element, _INERTIAL, ("auto",))
     if element.all(_WATERS):
         notes.append(place.note("reported", f"<{_WATERS}>: ignored; added mass of fluids is not supported"))
     if element.attributes.get("auto", "false") in ("true", "1"):
         return _of_collisions(link, element, notes, weigh)
-    at = pose(element, notes)
+    inertial_pose = pose(element, notes)
     if not element.all("mass"):
         notes.append(place.note("defaulted", f"no <mass>: {MASS:g} kg is used, the format's default"))
     mass = quantities.mass(element.inner_number("mass", MASS), place)
     moments = element.child("inertia") or Element("inertia", {}, element.line)
-    unread.keep(moments, tuple(MOMENTS), ())
+    ignored.keep(moments, tuple(MOMENTS), ())
     missing = [name for name, value in MOMENTS.items() if value and not moments.all(name)]
     if missing:
         text = f"no {', '.join(missing)}: 1 kg m^2 is used, the format's default"
         notes.append(place.note("defaulted", text))
     values = [moments.inner_number(name, default) for name, default in MOMENTS.items()]
-    return Inertial(mass, at.origin, at.rotation, quantities.inertia_of_moments(values))
+    return Inertial(mass, inertial_pose.origin, inertial_pose.rotation, quantities.inertia_of_moments(values))
 
 
 def _of_collisions(link: Element, element: Element, notes: list[Note], weigh: Weigh) -> Inertial:
     place, density = element.place, element.inner_number("density", WATER)
     parts: list[tuple[float, Pose, Vector]] = []
     for collision in link.all("collision"):
-        inside = collision.place = place.inside("collision", collision.line)
-        geometry, at = _geometry(collision), pose(collision, notes)
+        collision_place = collision.place = place.inside("collision", collision.line)
+        geometry, shape_pose = _geometry(collision), pose(collision, notes)
         mesh = geometry.child("mesh")
         if mesh is None:
             size, moments = _solid(geometry)
         else:
-            mesh.place = inside
+            mesh.place = collision_place
             size, principal, moments = weigh(mesh)
-            at = at @ principal
+            shape_pose = shape_pose @ principal
         mass = collision.inner_number("density", density) * size
-        parts.append((mass, at, mass * moments))
-    whole = together(parts)
+        parts.append((mass, shape_pose, mass * moments))
+    whole = combined(parts)
     if whole is None or not whole.mass > 0.0:
         raise place.fault('auto="true" computes the inertia from the collisions, but their mass is 0')
     text = f"computed from {len(parts)} collisions, because auto is true: {whole.mass:g} kg"
@@ -542,16 +593,16 @@ def _of_collisions(link: Element, element: Element, notes: list[Note], weigh: We
 def _geometry(element: Element) -> Element:
     """Returns the `<geometry>` of a shape, or an empty one; for errors, it and its shapes are at the shape's place."""
     geometry = element.child("geometry") or Element("geometry", {}, element.line)
-    for each in (geometry, *geometry.children):
-        each.place = element.place
+    for part in (geometry, *geometry.children):
+        part.place = element.place
     return geometry
 
 
 def _solid(geometry: Element) -> Solid:
     shapes = [child for child in geometry.children if child.tag in SOLIDS]
     if len(shapes) != 1:
-        known = ", ".join((*SOLIDS, "mesh"))
-        raise geometry.place.fault(f"the inertia cannot be computed from this shape, expected one of {known}")
+        kinds = ", ".join((*SOLIDS, "mesh"))
+        raise geometry.place.fault(f"the inertia cannot be computed from this shape, expected one of {kinds}")
     (shape,) = shapes
     sizes = _sizes(shape)
     if not all(size > 0.0 for size in sizes):
@@ -568,8 +619,8 @@ def _sizes(shape: Element) -> Sequence[float]:
     return [radius] if shape.tag == "sphere" else [radius, shape.inner_number("length", 1.0) / 2.0]
 
 
-def shape_of(element: Element, at: Pose, included: str) -> Shape:
-    """Returns the shape of a `<visual>` or `<collision>` with the pose `at` in the link's frame, without its roles.
+def shape_of(element: Element, shape_pose: Pose, included: str) -> Shape:
+    """Returns the shape of a `<visual>` or `<collision>` at `shape_pose` in the link's frame, without its roles.
 
     `included` is the file to which paths of meshes are relative, "" for the robot's own file.
     """
@@ -580,18 +631,18 @@ def shape_of(element: Element, at: Pose, included: str) -> Shape:
     for child in geometry.children:
         if child.tag in SOLIDS:
             size = stretched(child.tag, _sizes(child), 2.0)
-            return Shape(child.tag, size, at.origin, at.rotation, rgba=rgba)  # type: ignore[arg-type]  # is in SOLIDS
+            return Shape(child.tag, size, shape_pose.origin, shape_pose.rotation, rgba=rgba)  # type: ignore[arg-type]  # is in SOLIDS
         if child.tag == "plane":
             normal = quantities.unit_axis(child.inner_numbers("normal", (0.0, 0.0, 1.0)), child.place, [])
-            return Shape("plane", (), at.origin, at.rotation @ turning_z_to(normal), rgba=rgba)
+            return Shape("plane", (), shape_pose.origin, shape_pose.rotation @ turning_z_to(normal), rgba=rgba)
         if child.tag == "mesh" and not child.all("submesh"):
             uri = child.word("uri")
             if included and "://" not in uri:
                 uri = os.path.join(os.path.dirname(os.path.abspath(included)), uri)
             scale = tuple(child.inner_numbers("scale", (1.0, 1.0, 1.0)).tolist())
-            return Shape("mesh", scale, at.origin, at.rotation, rgba=rgba, mesh=uri)
-    found = ", ".join(f"<{child.tag}>" for child in geometry.children) if element.all("geometry") else "nothing"
-    return Shape(unread=f"its geometry is {found}, expected one of {', '.join(SOLIDS)}, plane, mesh without submesh")
+            return Shape("mesh", scale, shape_pose.origin, shape_pose.rotation, rgba=rgba, mesh=uri)
+    kinds = ", ".join(f"<{child.tag}>" for child in geometry.children) if element.all("geometry") else "nothing"
+    return Shape(unread=f"its geometry is {kinds}, expected one of {', '.join(SOLIDS)}, plane, mesh without submesh")
 
 
 Version = Callable[[Element], tuple[int, int]]
@@ -599,11 +650,9 @@ Version = Callable[[Element], tuple[int, int]]
 AXES_IN_MODEL = (1, 5)
 """Before this version, axes are in the model's frame."""
 
-TYPES = {
-    "fixed": "fixed", "revolute": "revolute", "continuous": "continuous", "prismatic": "prismatic", "ball": "spherical",
-    "screw": "screw", "universal": "revolute", "revolute2": "revolute",
-}  # fmt: skip
 _TWO = ("universal", "revolute2")
+_WORDS = quantities.types_by_word("sdf")
+TYPES = {**_WORDS, **dict.fromkeys(_TWO, _WORDS["revolute"])}
 _DYNAMICS = ("damping", "friction", "spring_reference", "spring_stiffness")
 _LIMIT = ("lower", "upper", "effort", "velocity", "stiffness", "dissipation")
 _MIMIC = ("multiplier", "offset", "reference")
@@ -623,56 +672,92 @@ class Joined:
 
 
 class Joints:
-    """Reads joints; `version` returns the version of the format that an element's file has. second: by the name of a
-    joint with two axes, that of the joint about the second.
+    """Reads joints; `version` returns the version of the format that an element's file has. axis2_names: by the
+    name of a joint with two axes, that of the joint about the second.
     """
 
     def __init__(
-        self, frames: Frames, version: Version, unread: Unread, notes: list[Note], second: Mapping[str, str]
+        self,
+        frames: Frames,
+        version: Version,
+        ignored: IgnoredContent,
+        notes: list[Note],
+        axis2_names: Mapping[str, str],
     ) -> None:
-        self._frames, self._version, self._unread, self._notes, self._second = frames, version, unread, notes, second
+        self._frames, self._version, self._ignored, self._notes = frames, version, ignored, notes
+        self._axis2_names = axis2_names
 
-    def ways(self, joint: Joined) -> list[tuple[Joint, Vector, float]]:
+    def axis_joints(self, joint: Joined) -> list[tuple[Joint, Vector, float]]:
         """Returns one joint per axis, with its origin in the child link's frame and its zero."""
         kind = joint.element.attributes["type"]
-        if kind == "fixed":
+        if not quantities.movement(TYPES[kind]).nv:
             return []
         on_child = self._frames.between(joint.child, joint.frame)
         tags = ("axis", "axis2") if kind in _TWO else ("axis",)
-        ways = []
+        axis_joints = []
         for tag in tags:
-            name = joint.name if tag == "axis" else self._second[joint.name]
-            ways.append((self._way(joint, TYPES[kind], tag, name), on_child.origin, 0.0))
-        return ways
+            name = joint.name if tag == "axis" else self._axis2_names[joint.name]
+            axis_joints.append((self._axis_joint(joint, TYPES[kind], tag, name), on_child.origin, 0.0))
+        return axis_joints
 
-    def _way(self, joint: Joined, kind: str, tag: str, name: str) -> Joint:
+    def loop_joint(self, joint: Joined) -> list[LoopJoint]:
+        """Returns the joint as one that closes a loop; [] and a note if no loop joint is equivalent."""
+        kind, place = TYPES[joint.element.attributes["type"]], joint.element.place
+        axis = np.array(quantities.X_AXIS)
+        read = Joint(joint.name, kind, joint.parent, joint.child, np.zeros(3), np.eye(3), axis)
+        if joint.element.attributes["type"] in _TWO:
+            return self.unread(joint, f", because it is a {joint.element.attributes['type']} joint")
+        if quantities.movement(kind).nv:
+            # The axis is in the frame of the child, which is the joint's own here.
+            read = self._axis_joint(replace(joint, child=joint.frame), kind, "axis", joint.name)
+        if read.mimic is not None:
+            return self.unread(joint, f", because it mimics {quoted(read.mimic.joint)}")
+        if read.stiffness:  # without its spring, the robot would move freely where it does not
+            return self.unread(joint, ", because it has a spring")
+        ends = (None, None) if read.limit is None else (read.limit.lower, read.limit.upper)
+        parts = ["limits"] if any(end is not None for end in ends) else []
+        parts += [part for part in ("damping", "friction", "armature") if getattr(read, part)]
+        if parts:
+            self._notes.append(place.note("reported", f"{', '.join(parts)}: ignored at a joint that closes a loop"))
+        parent, child = (self._frames.between(link, joint.frame) for link in (joint.parent, joint.child))
+        frames = (parent.origin, parent.rotation, child.origin, child.rotation)
+        return [
+            LoopJoint(joint.name, read.type, joint.parent, joint.child, *frames, read.axis, read.pitch, place.main_line)
+        ]
+
+    def unread(self, joint: Joined, cause: str = "") -> list[LoopJoint]:
+        """Adds a note on a joint that closes a loop and is no loop joint, and returns []."""
+        text = f"closes a loop of links, from {quoted(joint.parent)} to {quoted(joint.child)}: it is ignored{cause}"
+        self._notes.append(joint.element.place.note("loop", text))
+        return []
+
+    def _axis_joint(self, joint: Joined, kind: str, tag: str, name: str) -> Joint:
         place, moves = joint.element.place, quantities.movement(kind)
         element = joint.element.child(tag)
         x_axis = np.array(quantities.X_AXIS)
-        made = Joint(name, kind, joint.parent, joint.child, np.zeros(3), np.eye(3), x_axis, line=place.main_line)
+        base = Joint(name, kind, joint.parent, joint.child, np.zeros(3), np.eye(3), x_axis, line=place.main_line)
         if "axis" not in moves.parameters:
             if element is not None:
                 self._notes.append(place.note("dropped", f"an <{tag}>, which a ball joint does not have"))
-            return made
+            return base
         if element is None:
             raise place.fault(f"there is no <{tag}> element, expected one")
-        self._unread.keep(element, _AXIS, ())
+        self._ignored.keep(element, _AXIS, ())
         axis = quantities.unit_axis(element.inner_numbers("xyz", (0.0, 0.0, 1.0)), element.place, self._notes)
         axis = self._axis_in(joint, element) @ axis
         limit = quantities.ranged_limit(moves, self._limit(element), place, self._notes)
-        if kind == "revolute" and (limit is None or (limit.lower is None and limit.upper is None)):
-            kind = "continuous"
         dynamics = element.child("dynamics") or Element("dynamics", {}, element.line)
         dynamics.place = element.place
-        self._unread.keep(dynamics, _DYNAMICS, ())
+        self._ignored.keep(dynamics, _DYNAMICS, ())
         stiffness = dynamics.inner_number("spring_stiffness", 0.0)
         return replace(
-            made,
-            type=kind,
+            base,
+            type=quantities.type_with_limit(moves, limit),
             axis=axis,
             limit=limit,
             damping=dynamics.inner_number("damping", 0.0),
             friction=dynamics.inner_number("friction", 0.0),
+            # Drake's rotor drives the first axis only.
             armature=self._armature(joint, limit) if tag == "axis" else 0.0,
             stiffness=stiffness,
             rest=dynamics.inner_number("spring_reference", 0.0) if stiffness else 0.0,
@@ -683,17 +768,17 @@ class Joints:
     def _axis_in(self, joint: Joined, axis: Element) -> Matrix:
         """Returns the rotation from the frame of the axis to the child link's frame."""
         xyz = axis.child("xyz")
-        within = "" if xyz is None else xyz.attributes.get("expressed_in", "")
+        frame_name = "" if xyz is None else xyz.attributes.get("expressed_in", "")
         if self._version(axis) < AXES_IN_MODEL or axis.flag("use_parent_model_frame", False):
-            within = within or MODEL
-        frame = self._frames.named(within, joint.scope, axis.place) if within else joint.frame
+            frame_name = frame_name or MODEL
+        frame = self._frames.named(frame_name, joint.scope, axis.place) if frame_name else joint.frame
         return self._frames.between(joint.child, frame).rotation
 
     def _limit(self, axis: Element) -> Limit | None:
         element = axis.child("limit")
         if element is None:
             return None
-        self._unread.keep(element, _LIMIT, ())
+        self._ignored.keep(element, _LIMIT, ())
         efforts = [bound(element, tag) for tag in ("effort", "velocity")]
         # Negative values mean no limit.
         effort, velocity = (None if value is not None and value < 0.0 else value for value in efforts)
@@ -703,10 +788,10 @@ class Joints:
         element = axis.child("mimic")
         if element is None:
             return None
-        self._unread.keep(element, _MIMIC, ("joint", "axis"))
+        self._ignored.keep(element, _MIMIC, ("joint", "axis"))
         leader = joint.scope + quantities.name(element.attributes.get("joint", ""), element.place)
         if element.attributes.get("axis", "axis") == "axis2":
-            leader = self._second.get(leader, f"{leader}_axis2")
+            leader = self._axis2_names.get(leader, f"{leader}_axis2")
         multiplier = element.inner_number("multiplier", 1.0)
         offset = element.inner_number("offset", 0.0) - multiplier * element.inner_number("reference", 0.0)
         return Mimic(leader, multiplier, offset)
@@ -715,7 +800,7 @@ class Joints:
         """Returns the reflected inertia of a rotor, kg m^2 | kg, in Drake's elements; 0 if the effort limit is 0, as in
         Drake.
         """
-        rotor, ratio = (joint.element.inner_number(tag, none) for tag, none in ((ROTOR, 0.0), (RATIO, 1.0)))
+        rotor, ratio = (joint.element.inner_number(tag, default) for tag, default in ((ROTOR, 0.0), (RATIO, 1.0)))
         if rotor < 0.0:
             raise joint.element.place.fault(f"the {ROTOR} is {rotor:g}, expected zero or more")
         return 0.0 if limit is not None and limit.effort == 0.0 else reflected(rotor, ratio)

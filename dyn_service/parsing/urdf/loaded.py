@@ -6,7 +6,8 @@ under `.robot`). Changes that these packages make while reading can be undone on
     urdfpy, urchin   replace a missing `<inertial>` by 1 kg and unit inertia, which is read as no inertia; normalise
                      axes, and replace a zero axis by x
     yourdfpy         keeps axes as written (normalised here) and damping and friction as text (read as numbers);
-                     replaces a missing diagonal moment of inertia by 1; returns part of a robot for broken XML
+                     replaces a missing diagonal moment of inertia by 1; returns part of a robot for broken XML; drops
+                     what closes loops, so that the robot is the tree that is left
 
 Reading the file itself (`read_file`) avoids this and gives line numbers. All values are checked as for text.
 """
@@ -14,6 +15,7 @@ Reading the file itself (`read_file`) avoids this and gives line numbers. All va
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,8 +26,10 @@ from dyn_service.model.description import UNUSED_SHAPES, Description, Inertial, 
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.parsing import quantities
 from dyn_service.parsing.quantities import Faults, Place, counted, named, unused
-from dyn_service.parsing.structure import assemble, is_stand_in
+from dyn_service.parsing.structure import assemble, is_stand_in, with_drives
 from dyn_service.parsing.transmissions import not_used
+from dyn_service.parsing.urdf.loops import loop_joints
+from dyn_service.parsing.xml_elements import IgnoredContent, ReadLimits, constraints, decode, parse
 
 ACCEPTED = "the path of a URDF file, its XML text, or a URDF object of urdfpy, urchin or yourdfpy"
 
@@ -73,12 +77,30 @@ def read(source: object) -> Description:
         with faults.kept():
             joints.append(_joint(joint, label, notes))
     faults.check()
-    notes += _left_out(holder, *elements, robot)
-    return assemble(name, links, joints, notes, robot)
+    notes += _ignored_notes(holder, *elements, robot)
+    joints = with_drives(joints, _driven(holder))
+    described = assemble(name, links, joints, notes, robot)
+    # urdfpy and urchin keep elements that they do not know as text
+    unknown = getattr(holder, "other_xml", None)
+    if not unknown:
+        return described
+    limits = ReadLimits()
+    root = parse(decode(unknown, label, limits) if isinstance(unknown, bytes) else unknown, label, limits).root
+    closing = constraints(root)
+    if not closing:
+        return described
+    closing_joints = [replace(joint, line=0) for joint in loop_joints(closing, described, notes, IgnoredContent())]
+    return assemble(name, links, joints, notes, robot, closing_joints)
 
 
 def _is_robot(source: object) -> bool:
     return all(isinstance(getattr(source, name, None), Sequence) for name in ("links", "joints"))
+
+
+def _driven(holder: object) -> set[str]:
+    """Returns the names of the joints of transmissions with an actuator."""
+    transmissions = getattr(holder, "transmissions", None) or getattr(holder, "transmission", None) or ()
+    return {joint.name for x in transmissions if getattr(x, "actuators", None) for joint in x.joints or ()}
 
 
 def _link(link: object, label: str, notes: list[Note]) -> Link:
@@ -88,11 +110,11 @@ def _link(link: object, label: str, notes: list[Note]) -> Link:
     if inertial is None:
         return Link(name)
     com, rotation = _pose(inertial, quantities.NO_INERTIAL_ORIGIN, place, notes)
-    inside = place.inside("mass")
+    mass_place = place.inside("mass")
     value = _get(inertial, "mass", place)
     if value is None:
-        raise inside.fault("the mass is None, expected a number")
-    mass = quantities.mass(quantities.scalar(value, "mass", inside), inside)
+        raise mass_place.fault("the mass is None, expected a number")
+    mass = quantities.mass(quantities.scalar(value, "mass", mass_place), mass_place)
     value = _get(inertial, "inertia", place)
     if value is None:
         notes.append(place.note("defaulted", quantities.NO_INERTIA))
@@ -114,8 +136,8 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     name = _name(joint, "name", Place(label, "joint"))
     place = Place(label, named("joint", name))
     # urdfpy and urchin call it joint_type, yourdfpy type.
-    declared = getattr(joint, "joint_type", None)
-    kind = quantities.joint_type(_get(joint, "type", place) if declared is None else declared, place)
+    joint_kind = getattr(joint, "joint_type", None)
+    kind = quantities.joint_type(_get(joint, "type", place) if joint_kind is None else joint_kind, place)
     moves = quantities.movement(kind)
     if moves.threaded:
         raise place.fault(f"the type is '{kind}', and loaded objects do not have its pitch: pass the file or its text")
@@ -124,8 +146,8 @@ def _joint(joint: object, label: str, notes: list[Note]) -> Joint:
     axis = _axis(joint, place, notes, moves)
     limit = quantities.checked_limit(moves, _limit(joint, place), place, notes)
     dynamics = _get(joint, "dynamics", place)
-    inside = place.inside("dynamics")
-    damping, friction = (_number(dynamics, what, 0.0, inside) for what in ("damping", "friction"))
+    dynamics_place = place.inside("dynamics")
+    damping, friction = (_number(dynamics, parameter, 0.0, dynamics_place) for parameter in ("damping", "friction"))
     mimic = _mimic(joint, place)
     return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic)
 
@@ -136,25 +158,27 @@ def _axis(joint: object, place: Place, notes: list[Note], moves: Moves) -> Vecto
         if "axis" in moves.parameters:
             notes.append(place.note("defaulted", quantities.NO_AXIS))
         return np.array(quantities.X_AXIS)
-    inside = place.inside("axis")
-    return quantities.unit_axis(quantities.array(value, (3,), "axis", inside), inside, notes)
+    axis_place = place.inside("axis")
+    return quantities.unit_axis(quantities.array(value, (3,), "axis", axis_place), axis_place, notes)
 
 
 def _limit(joint: object, place: Place) -> Limit | None:
     limit = _get(joint, "limit", place)
     if limit is None:
         return None
-    inside = place.inside("limit")
-    return Limit(*(_number(limit, what, None, inside) for what in ("lower", "upper", "effort", "velocity")))
+    limit_place = place.inside("limit")
+    return Limit(
+        *(_number(limit, parameter, None, limit_place) for parameter in ("lower", "upper", "effort", "velocity"))
+    )
 
 
 def _mimic(joint: object, place: Place) -> Mimic | None:
     mimic = _get(joint, "mimic", place)
     if mimic is None:
         return None
-    inside = place.inside("mimic")
-    multiplier, offset = _number(mimic, "multiplier", 1.0, inside), _number(mimic, "offset", 0.0, inside)
-    return Mimic(_name(mimic, "joint", inside), multiplier, offset)
+    mimic_place = place.inside("mimic")
+    multiplier, offset = _number(mimic, "multiplier", 1.0, mimic_place), _number(mimic, "offset", 0.0, mimic_place)
+    return Mimic(_name(mimic, "joint", mimic_place), multiplier, offset)
 
 
 def _pose(holder: object, default: str, place: Place, notes: list[Note]) -> tuple[Vector, Matrix]:
@@ -165,7 +189,7 @@ def _pose(holder: object, default: str, place: Place, notes: list[Note]) -> tupl
     return quantities.pose_of_matrix(value, place.inside("origin"))
 
 
-def _left_out(holder: object, links: list[Any], joints: list[Any], robot: Place) -> Iterator[Note]:
+def _ignored_notes(holder: object, links: list[Any], joints: list[Any], robot: Place) -> Iterator[Note]:
     """Returns notes on ignored content of the object, with the texts of the URDF reader."""
     shaped = sum(bool(getattr(link, "visuals", None) or getattr(link, "collisions", None)) for link in links)
     if shaped:
@@ -174,11 +198,11 @@ def _left_out(holder: object, links: list[Any], joints: list[Any], robot: Place)
     if number:
         yield robot.note("dropped", not_used(number))
     counts: dict[tuple[str, str], int] = {}
-    for what in ("safety_controller", "calibration"):
-        counts[what, "joint"] = sum(getattr(joint, what, None) is not None for joint in joints)
-    for (what, where), count in counts.items():
+    for tag in ("safety_controller", "calibration"):
+        counts[tag, "joint"] = sum(getattr(joint, tag, None) is not None for joint in joints)
+    for (tag, parent_tag), count in counts.items():
         if count:
-            yield robot.note("dropped", unused(count, f"<{what}> element", f"in <{where}>"))
+            yield robot.note("dropped", unused(count, f"<{tag}> element", f"in <{parent_tag}>"))
 
 
 def _get(holder: object, name: str, place: Place) -> Any:

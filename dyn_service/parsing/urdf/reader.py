@@ -38,19 +38,19 @@ from dyn_service.model.joints import Joint as Moves
 from dyn_service.parsing import quantities
 from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted, shown_path, unused
 from dyn_service.parsing.shapes import rgba_of, shapes_of
-from dyn_service.parsing.structure import assemble
+from dyn_service.parsing.structure import assemble, with_drives
+from dyn_service.parsing.transmissions import CONTROL, driven_joints, with_transmissions
 from dyn_service.parsing.transmissions import TAG as TRANSMISSION
-from dyn_service.parsing.transmissions import with_transmissions
 from dyn_service.parsing.urdf import loaded
+from dyn_service.parsing.urdf.loops import loop_joints
 from dyn_service.parsing.xml_elements import (
     BEFORE_XML,
     CONSTRAINTS,
     GEOMETRY,
-    IGNORED,
     Comment,
     Element,
+    IgnoredContent,
     ReadLimits,
-    Unread,
     constraints,
     decode,
     load,
@@ -136,7 +136,7 @@ class _Reader:
         self._file = file
         self._limits = limits
         self._notes: list[Note] = []
-        self._unread = Unread()
+        self._ignored = IgnoredContent()
         self._quaternions = False
         self._palette: dict[str, tuple[float, ...]] = {}
 
@@ -150,7 +150,7 @@ class _Reader:
 
     def _explained(self, fault: UrdfError) -> UrdfError:
         """Adds the probable cause to a fault: a missing link may be a misspelt one."""
-        suspects, self._unread.suspects = self._unread.suspects, []
+        suspects, self._ignored.suspects = self._ignored.suspects, []
         if not suspects or "xacro" in fault.message:
             return fault
         message = f"{fault.message}; {suspects[0]}"
@@ -159,13 +159,21 @@ class _Reader:
     def _robot(self, root: Element, comments: Iterable[Comment]) -> Description:
         place = root.at("robot", self._file)
         _refuse_other_formats(root)
-        self._unread.keep(root, ("link", *JOINTS, TRANSMISSION, *GEOMETRY, *CONSTRAINTS), ("name", "version"))
-        self._notes += [child.at(f"<{child.tag}>", self._file).note("loop", IGNORED) for child in constraints(root)]
-        of_robot = self._unread.suspects
+        tags = ["link", *JOINTS, TRANSMISSION, CONTROL, *GEOMETRY, *CONSTRAINTS]
+        closing = constraints(root)
+        if {id(child) for gazebo in root.all("gazebo") for child in gazebo.children} <= set(map(id, closing)):
+            tags.append("gazebo")
+        self._ignored.keep(root, tags, ("name", "version"))
+        of_robot = self._ignored.suspects
         links, joints = root.all("link"), [joint for tag in JOINTS for joint in root.all(tag)]
-        for what, found, most in (("links", links, self._limits.links), ("joints", joints, self._limits.joints)):
-            if len(found) > most:
-                raise ResourceExhaustedError(f"{self._file}: the robot has {len(found)} {what}, the maximum is {most}")
+        for noun, elements, max_count in (
+            ("links", links, self._limits.links),
+            ("joints", joints, self._limits.joints),
+        ):
+            if len(elements) > max_count:
+                raise ResourceExhaustedError(
+                    f"{self._file}: the robot has {len(elements)} {noun}, the maximum is {max_count}"
+                )
         if not links:
             raise place.fault("there are no <link> elements, expected at least one")
         name = root.name()
@@ -182,21 +190,26 @@ class _Reader:
             with faults.kept(self._explained):
                 read_joints.append(self._joint(element))
         faults.check()
-        read_joints, said = with_transmissions(root, read_joints, place)
-        self._notes += said
-        self._unread.suspects = of_robot
+        read_joints, transmission_notes = with_transmissions(root, read_joints, place)
+        read_joints = with_drives(read_joints, driven_joints(root))
+        self._notes += transmission_notes
+        self._ignored.suspects = of_robot
         self._note_geometry(root, place)
         self._note_floating(comments, place)
-        self._notes += self._unread.notes(place)
-        return assemble(name, read_links, read_joints, self._notes, place)
+        self._notes += self._ignored.notes(place)
+        described = assemble(name, read_links, read_joints, self._notes, place)
+        if closing:  # read when the links are known to form a tree
+            read_loop_joints = loop_joints(closing, described, self._notes, self._ignored)
+            described = assemble(name, read_links, read_joints, self._notes, place, read_loop_joints)
+        return described
 
-    def _begun(self, element: Element, what: str, children: Collection[str], attributes: Collection[str]) -> str:
+    def _start(self, element: Element, kind: str, children: Collection[str], attributes: Collection[str]) -> str:
         """Starts to read a link or a joint: sets its place, and returns its name."""
-        self._unread.suspects = []
-        self._unread.keep(element, children, attributes)
-        element.at(what, self._file)
+        self._ignored.suspects = []
+        self._ignored.keep(element, children, attributes)
+        element.at(kind, self._file)
         name = element.name()
-        element.at(named(what, name), self._file)
+        element.at(named(kind, name), self._file)
         return name
 
     def _child(self, parent: Element, tag: str, attributes: Collection[str]) -> Element | None:
@@ -206,25 +219,25 @@ class _Reader:
         """
         element = parent.child(tag, self._notes if parent.tag in JOINTS else None)
         if element is not None:
-            self._unread.keep(element, (), attributes)
+            self._ignored.keep(element, (), attributes)
         return element
 
-    def _needed(self, parent: Element, tag: str, attributes: Collection[str], what: str = "") -> Element:
+    def _required_child(self, parent: Element, tag: str, attributes: Collection[str], purpose: str = "") -> Element:
         element = self._child(parent, tag, attributes)
         if element is None:
-            raise parent.place.fault(f"there is no <{tag}> element, expected one{what}")
+            raise parent.place.fault(f"there is no <{tag}> element, expected one{purpose}")
         return element
 
     def _link(self, element: Element) -> Link:
-        name = self._begun(element, "link", ("inertial", *GEOMETRY), ("name",))
+        name = self._start(element, "link", ("inertial", *GEOMETRY), ("name",))
         inertial = element.child("inertial")
         weight = None if inertial is None else self._inertial(inertial)
         return Link(name, weight, element.line, shapes=shapes_of(element, self._file, self._palette))
 
     def _inertial(self, element: Element) -> Inertial:
-        self._unread.keep(element, ("origin", "mass", "inertia"), ())
+        self._ignored.keep(element, ("origin", "mass", "inertia"), ())
         com, rotation = self._origin(element, quantities.NO_INERTIAL_ORIGIN)
-        weight = self._needed(element, "mass", ("value",))
+        weight = self._required_child(element, "mass", ("value",))
         mass = quantities.mass(weight.number("value"), weight.place)
         moments = self._child(element, "inertia", MOMENTS)
         if moments is None:
@@ -233,11 +246,11 @@ class _Reader:
         return Inertial(mass, com, rotation, quantities.inertia_of_moments(list(map(moments.number, MOMENTS))))
 
     def _joint(self, element: Element) -> Joint:
-        known = ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic", PITCH)
-        name = self._begun(element, "joint", known, ("name", "type"))
+        children = ("parent", "child", "origin", "axis", "limit", "dynamics", "mimic", PITCH)
+        name = self._start(element, "joint", children, ("name", "type"))
         kind = quantities.joint_type(element.attribute("type"), element.place)
         moves = quantities.movement(kind)
-        parent, child = (self._needed(element, end, ("link",)).name("link") for end in ("parent", "child"))
+        parent, child = (self._required_child(element, end, ("link",)).name("link") for end in ("parent", "child"))
         xyz, rotation = self._origin(element, quantities.NO_JOINT_ORIGIN)
         axis = self._axis(element, moves)
         limit = quantities.checked_limit(moves, self._limit(element), element.place, self._notes)
@@ -246,7 +259,9 @@ class _Reader:
         mimic = self._mimic(element)
         pitch = 0.0
         if moves.threaded:
-            pitch = self._needed(element, PITCH, ("value",), ": the thread's pitch in m per turn").number("value")
+            pitch = self._required_child(element, PITCH, ("value",), ": the thread's pitch in m per turn").number(
+                "value"
+            )
         line = element.line
         return Joint(name, kind, parent, child, xyz, rotation, axis, limit, damping, friction, mimic, line, pitch)
 
@@ -282,16 +297,16 @@ class _Reader:
         if element is None:
             self._notes.append(parent.place.note("defaulted", default))
             return np.zeros(3), np.eye(3)
-        given, place = element.attributes, element.place
-        xyz = element.numbers("xyz", 3) if "xyz" in given else np.zeros(3)
-        if "quat_xyzw" in given:
+        attributes, place = element.attributes, element.place
+        xyz = element.numbers("xyz", 3) if "xyz" in attributes else np.zeros(3)
+        if "quat_xyzw" in attributes:
             # Ignoring it silently would rotate the frame differently than the author meant.
             if not self._quaternions:
                 raise place.fault("attribute 'quat_xyzw' is of URDF 1.1, expected rpy, or <robot version=\"1.1\">")
-            if "rpy" in given:
+            if "rpy" in attributes:
                 raise place.fault("there are both rpy and quat_xyzw, expected one of them")
             return xyz, quantities.rotation_of_quaternion(element.numbers("quat_xyzw", 4), place, self._notes)
-        rpy = element.numbers("rpy", 3) if "rpy" in given else np.zeros(3)
+        rpy = element.numbers("rpy", 3) if "rpy" in attributes else np.zeros(3)
         self._notes += quantities.degree_note(rpy, place)
         return xyz, quantities.rotation_of_rpy(rpy)
 
@@ -301,8 +316,8 @@ class _Reader:
         if numbers:
             self._quaternions = (int(numbers[1]), int(numbers[2])) >= QUATERNIONS_SINCE
         if version not in KNOWN_VERSIONS:
-            known = ", ".join(KNOWN_VERSIONS)
-            text = f"URDF version {quoted(version)} is unknown; known versions: {known}"
+            versions = ", ".join(KNOWN_VERSIONS)
+            text = f"URDF version {quoted(version)} is unknown; known versions: {versions}"
             self._notes.append(root.place.note("reported", text))
 
     def _note_geometry(self, root: Element, place: Place) -> None:
@@ -315,13 +330,14 @@ class _Reader:
             self._notes.append(place.note("dropped", unused(materials, "<material> element", "in <robot>")))
 
     def _note_floating(self, comments: Iterable[Comment], place: Place) -> None:
-        found = ((comment, joint) for comment in comments for joint in _FLOATING.finditer(comment.text))
-        for comment, joint in islice(found, _MAX_FLOATING):
+        """Adds a warning for each floating joint in a comment: many files of legged robots have their base there."""
+        floating_joints = ((comment, joint) for comment in comments for joint in _FLOATING.finditer(comment.text))
+        for comment, joint in islice(floating_joints, _MAX_FLOATING):
             name = _NAME.search(joint[1])
-            which = f"joint {quoted(name[1])}" if name else "a joint"
+            subject = f"joint {quoted(name[1])}" if name else "a joint"
             line = comment.line + comment.text.count("\n", 0, joint.start())
             text = (
-                f"{which} of type floating is commented out, so the robot's root {FIXED_ROOT}; if it moves freely, "
+                f"{subject} of type floating is commented out, so the robot's root {FIXED_ROOT}; if it moves freely, "
                 'read the robot with root="floating"'
             )
             self._notes.append(Place(self._file, place.element, line).note("warning", text))

@@ -7,20 +7,34 @@ import numpy as np
 from dyn_service.api.arguments import DEFAULT_GRAVITY
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Description, Inertial, Joint, Note, Shape
+from dyn_service.model.joints import FIXED
 from dyn_service.parsing.pose import rpy_of
 from dyn_service.parsing.transmissions import RATIO, ROTOR
 from dyn_service.parsing.transmissions import TAG as TRANSMISSION
 from dyn_service.parsing.urdf.reader import PITCH
-from dyn_service.parsing.writing.text import RATES, Tag, document, limits, moments, number, numbers, roles, sizes
-
-_DRAKES = {"spherical": "ball", "ball": "ball", "screw": "screw"}
+from dyn_service.parsing.writing.text import (
+    RATES,
+    Tag,
+    document,
+    limits,
+    moments,
+    number,
+    numbers,
+    refusal,
+    roles,
+    sizes,
+)
 
 
 def write(description: Description) -> tuple[str, list[Note]]:
-    """Returns the text, and a note on each thing that URDF cannot express."""
+    """Returns the text, and a note on each thing that URDF cannot express.
+
+    Raises:
+        UnimplementedError: URDF and Drake lack a joint type (cylindrical).
+    """
     root = Tag("robot", {"name": description.name})
     notes: list[Note] = []
-    if description.root != "fixed":
+    if description.root != FIXED.type:
         text = f'the {description.root} root is not written: read the file with root="{description.root}"'
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     if description.gravity != DEFAULT_GRAVITY:
@@ -28,13 +42,13 @@ def write(description: Description) -> tuple[str, list[Note]]:
         text = f"its gravity, ({gravity}) m/s^2, is not written: pass it to each call"
         notes.append(Note("dropped", f"robot '{description.name}'", text))
     for link in description.links:
-        inside = [] if link.inertial is None else [_inertial(link.inertial)]
+        children = [] if link.inertial is None else [_inertial(link.inertial)]
         for shape in link.shapes:
-            inside += [_shape(role, shape, f"{link.name}_{len(inside)}") for role in roles(shape)]
-        root.add("link", *inside, name=link.name)
+            children += [_shape(role, shape, f"{link.name}_{len(children)}") for role in roles(shape)]
+        root.add("link", *children, name=link.name)
     for joint in description.joints:
         root.children.append(_joint(joint))
-        notes += _unsaid(joint)
+        notes += _losses(joint)
     for joint in description.joints:
         if joint.armature:
             root.children.append(_rotor(joint))
@@ -43,8 +57,11 @@ def write(description: Description) -> tuple[str, list[Note]]:
 
 def _shape(role: str, shape: Shape, material: str) -> Tag:
     tag = Tag(role, children=[_origin(shape.xyz, shape.rotation)])
-    said = {name: numbers(value) for name, value in sizes(shape).items()}
-    tag.add("geometry", Tag(shape.kind, said if shape.kind != "mesh" else {"filename": shape.mesh, **said}))
+    size_attributes = {name: numbers(value) for name, value in sizes(shape).items()}
+    tag.add(
+        "geometry",
+        Tag(shape.kind, size_attributes if shape.kind != "mesh" else {"filename": shape.mesh, **size_attributes}),
+    )
     if role == "visual" and shape.rgba is not None:
         tag.add("material", Tag("color", {"rgba": numbers(shape.rgba)}), name=material)
     return tag
@@ -58,13 +75,15 @@ def _inertial(inertial: Inertial) -> Tag:
 
 
 def _origin(xyz: Vector, rotation: Matrix) -> Tag:
-    turned = not np.array_equal(rotation, np.eye(3))
-    return Tag("origin", {"xyz": numbers(xyz), "rpy": numbers(rpy_of(rotation)) if turned else "0 0 0"})
+    is_turned = not np.array_equal(rotation, np.eye(3))
+    return Tag("origin", {"xyz": numbers(xyz), "rpy": numbers(rpy_of(rotation)) if is_turned else "0 0 0"})
 
 
 def _joint(joint: Joint) -> Tag:
-    drakes = _DRAKES.get(joint.type)
-    tag = Tag("drake:joint" if drakes else "joint", {"name": joint.name, "type": drakes or joint.type})
+    drake = joint.moves.drake
+    if not (drake or joint.moves.urdf):
+        raise refusal(joint, "URDF", "urdf")
+    tag = Tag("drake:joint" if drake else "joint", {"name": joint.name, "type": drake or joint.moves.urdf})
     tag.children.append(_origin(joint.xyz, joint.rotation))
     tag.add("parent", link=joint.parent)
     tag.add("child", link=joint.child)
@@ -93,14 +112,15 @@ def _rotor(joint: Joint) -> Tag:
     return tag
 
 
-def _unsaid(joint: Joint) -> list[Note]:
-    said = []
+def _losses(joint: Joint) -> list[Note]:
+    """Returns a note on each value of a joint that is lost or changed."""
+    losses = []
     if joint.stiffness:
-        said.append(f"its spring, stiffness {joint.stiffness:g}, rest position {joint.rest:g}")
+        losses.append(f"its spring, stiffness {joint.stiffness:g}, rest position {joint.rest:g}")
     if joint.friction and joint.friction_width is not None:
-        said.append(f"its friction width {joint.friction_width:g}")
-    notes = [Note("dropped", f"joint '{joint.name}'", f"{text}, is not written: use a joint file") for text in said]
-    if joint.type in _DRAKES:
+        losses.append(f"its friction width {joint.friction_width:g}")
+    notes = [Note("dropped", f"joint '{joint.name}'", f"{text}, is not written: use a joint file") for text in losses]
+    if joint.moves.drake:
         text = f"a joint of type {joint.type}, which URDF does not have: written with Drake's element"
         notes.append(Note("changed", f"joint '{joint.name}'", text))
     return notes

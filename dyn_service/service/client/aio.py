@@ -10,29 +10,36 @@ Replies are matched to calls by id, in any order. One task handles the retries o
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, cast
 
 from dyn_service.api.description import RobotDescription
-from dyn_service.api.outputs import checked_workers, fill, output_arrays
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Overlay
+from dyn_service.api.queries import COMPUTATIONS, Array, Query
 from dyn_service.errors import FailedPreconditionError, PermissionDeniedError
-from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.service.client import flows
-from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, awaited
-from dyn_service.service.client.channels import AsyncChannel
-from dyn_service.service.client.connection import MIN_S, Connection
+from dyn_service.service.client.async_channel import AsyncChannel
+from dyn_service.service.client.async_queries import AsyncGaitQueries, AsyncRobotQueries, P, awaited
+from dyn_service.service.client.connection import MIN_S, Call, Connection
 from dyn_service.service.client.flows import Ask, Flow, RemoteRobotProperties, T, read_head
-from dyn_service.service.client.retries import CHECK_S, Cause, RetryState, Step, TimeoutExtension
-from dyn_service.service.client.sync import Client
-from dyn_service.service.protocol.messages import Notice, ReplyHead
+from dyn_service.service.client.retries import CHECK_S, Cause, Step, TimeoutExtension
+from dyn_service.service.client.sync import Client, RemoteRobot
+from dyn_service.service.protocol.messages import ReplyHead
+
+
+def _awaited_robot(
+    method: Callable[Concatenate[Any, P], RemoteRobot],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncRemoteRobot]]:
+    """As `awaited`, for a method that returns a robot."""
+    return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, AsyncRemoteRobot]]", method)
 
 
 class AsyncClient(Connection, AsyncGaitQueries):
     """A connection to one server, with the arguments of `Client`. It belongs to the event loop of its first use."""
 
+    robot = _awaited_robot(Client.robot)
+    load_robot = _awaited_robot(Client.load_robot)
+    overlay_robot = _awaited_robot(Client.overlay_robot)
     list_robots = awaited(Client.list_robots)
     unload_robot = awaited(Client.unload_robot)
     health = awaited(Client.health)
@@ -40,17 +47,14 @@ class AsyncClient(Connection, AsyncGaitQueries):
 
     def _start(self) -> None:
         self._channel: AsyncChannel | None = None
-        self._reader: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pending: dict[int, _Call] = {}
+        self._pending: dict[int, _WaitingCall] = {}
 
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -65,39 +69,25 @@ class AsyncClient(Connection, AsyncGaitQueries):
         for call in self._pending.values():
             if not call.reply.done():
                 call.reply.set_exception(self._closed_error())
-        await self._disconnect()
+        channel, watcher = self._channel, self._watcher
+        if channel is not None:
+            await channel.close()
+            self._channel = None
+        if watcher is not None and not watcher.done():  # it is done if its loop has ended
+            watcher.cancel()
+            await asyncio.wait((watcher,))  # last, because this task may be cancelled here
 
-    async def robot(
-        self, name: str, *, timeout_s: float | None = None, names: Sequence[str] | None = None
+    async def _robot(
+        self, flow: Flow[RobotDescription], flow_timeout_s: float | None = None, **settings: Any
     ) -> AsyncRemoteRobot:
-        """As `Client.robot`."""
-        description = await self.run(flows.describe_robot(name))
-        return AsyncRemoteRobot(self, description, timeout_s=timeout_s, names=names)
-
-    async def load_robot(
-        self,
-        urdf: str | os.PathLike[str],
-        *,
-        root: RootType = "fixed",
-        mimic: bool = True,
-        loops: LoopHandling = "closed",
-        timeout_s: float | None = None,
-    ) -> AsyncRemoteRobot:
-        """As `Client.load_robot`."""
-        return AsyncRemoteRobot(self, await self.run(flows.load_robot(urdf, root, mimic, loops), timeout_s))
-
-    async def overlay_robot(
-        self, robot: str, overlay: Overlay, *, name: str, expires_s: float | None = None, timeout_s: float | None = None
-    ) -> AsyncRemoteRobot:
-        """As `Client.overlay_robot`."""
-        found = await self.run(flows.overlay_robot(robot, overlay, name, expires_s), timeout_s)
-        return AsyncRemoteRobot(self, found)
+        """As `Client._robot`."""
+        return AsyncRemoteRobot(self, await self.run(flow, flow_timeout_s), **settings)
 
     async def run(self, flow: Flow[T], timeout_s: float | None = None) -> T:
         """As `Client.run`."""
         if timeout_s is None:
             timeout_s = self._timeout_s
-        begun = asyncio.get_running_loop().time()
+        begun_s = asyncio.get_running_loop().time()
         head: ReplyHead | None = None
         extension: TimeoutExtension | None = None
         while True:
@@ -106,7 +96,7 @@ class AsyncClient(Connection, AsyncGaitQueries):
             except StopIteration as done:  # a coroutine may not raise StopIteration
                 answer: T = done.value
                 return answer
-            extension = extension or self._extension(request.query, begun, timeout_s)
+            extension = extension or self._extension(request.query, begun_s, timeout_s)
             head = await self.ask(request, timeout_s, extension)
 
     async def ask(
@@ -122,187 +112,138 @@ class AsyncClient(Connection, AsyncGaitQueries):
         self._check_loop()
         if timeout_s is None:
             timeout_s = self._timeout_s
-        query = request.query
         request_id = self._last_id = self._last_id + 1
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        extension = extension or self._extension(query, begun, timeout_s)
-        left_s = extension.left_s(begun)
+        begun_s = loop.time()
+        extension = extension or self._extension(request.query, begun_s, timeout_s)
+        left_s = extension.left_s(begun_s)
         if left_s <= 0:
-            raise self._unanswered(query, timeout_s, begun, begun, None, 1, connected=True)
+            call = Call(request, timeout_s, begun_s, 0, self._epoch, 0, None)
+            raise self._unanswered_error(call, begun_s, connected=True)
         payload = self._packed(request_id, request, left_s)
-        call = None
+        waiting = None
         try:
             async with asyncio.timeout(left_s) as limit:
-                channel = await self._open_channel()
+                channel = self._channel or self._connect()
                 while not channel.send(payload):
-                    await asyncio.sleep(0)  # the time limit is checked here
+                    if self._closed:
+                        raise self._closed_error()  # noqa: TRY301
                     await channel.is_connected(left_s)
-                    left = begun + left_s - loop.time()
-                    payload = self._packed(request_id, request, max(left, MIN_S))
-                call = _Call(request, len(payload), begun, loop.create_future(), limit, extension, self._epoch)
-                self._pending[request_id] = call
+                    await asyncio.sleep(0)  # the time limit is checked here
+                    remaining_s = begun_s + left_s - loop.time()
+                    payload = self._packed(request_id, request, max(remaining_s, MIN_S))
+                fields = (request, timeout_s, begun_s, len(payload), self._epoch, channel.connections, extension)
+                waiting = self._pending[request_id] = _WaitingCall(*fields, reply=loop.create_future(), limit=limit)
                 if self._watcher is None or self._watcher.done():
                     self._watcher = loop.create_task(self._watch(channel))
-                head = await call.reply
+                head = await waiting.reply
         except BaseException as fault:
-            if call is None:
+            if waiting is None:
                 task = asyncio.current_task()
-                if self._closed and not (task is not None and task.cancelling()):  # its socket was closed meanwhile
+                # its socket was closed meanwhile
+                if self._closed and not (task is not None and task.cancelling()):
                     raise self._closed_error() from None
                 if isinstance(fault, TimeoutError):
-                    raise self._unreachable(timeout_s) from None
+                    failure = None if self._channel is None else self._channel.failure
+                    raise self._unreachable_error(timeout_s, failure) from None
                 raise
+            # before `_cancel`, which may drop it
+            connected = self._channel is not None and self._channel.is_open()
             self._cancel(request_id)
             if not (isinstance(fault, TimeoutError) and limit.expired()):
                 raise
-            connected = self._channel is not None and await self._channel.is_connected()
-            notified, count = extension if call.notified else None, call.retry_state.count if call.retry_state else 1
-            raise self._unanswered(query, timeout_s, begun, loop.time(), notified, count, connected=connected) from None
+            raise self._unanswered_error(waiting, loop.time(), connected=connected) from None
         finally:
             self._pending.pop(request_id, None)
-        if head.late and not call.notified:
-            raise self._late_answer(query, timeout_s)
+        if head.late and not waiting.is_notified:
+            raise self._late_error(waiting)
         return head
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
         return await self.run(flows.computation(COMPUTATIONS[row], arguments))
 
     def _check_loop(self, *, closing: bool = False) -> None:
-        """Checks that the connection belongs to the running event loop; `closing` also allows one whose loop is
-        closed.
-        """
+        """Checks that the connection belongs to the running event loop. closing: a closed loop is allowed too."""
         loop = self._loop
         if loop is not None and loop is not asyncio.get_running_loop() and not (closing and loop.is_closed()):
             raise FailedPreconditionError(
-                "the client belongs to the event loop in which it was first used; make one in each loop"
+                "the client belongs to the event loop of its first use; make one in each loop"
             )
 
-    async def _open_channel(self) -> AsyncChannel:
-        """Returns the channel; it is reopened if it cannot find a new server by itself and no call is waiting."""
-        channel = self._channel
-        if channel is not None and channel.is_inproc and not self._pending and not await channel.is_connected():
-            await self._disconnect()
-        return self._channel or self._connect()
-
     def _connect(self) -> AsyncChannel:
-        self._channel = AsyncChannel(self._endpoint, self._context, self._keys)
+        self._channel = AsyncChannel(self._endpoint, self._keys, self._receive)
         self._loop = asyncio.get_running_loop()
-        self._reader = self._loop.create_task(self._read(self._channel))
         return self._channel
 
-    def _reconnect(self) -> None:
-        if self._channel is not None:
-            self._channel.renew()
-
-    async def _disconnect(self) -> None:
-        tasks, channel = (self._reader, self._watcher), self._channel
-        self._reader = self._watcher = self._channel = None
-        ending = [
-            task for task in tasks if task is not None and not task.done()
-        ]  # they are done if their loop has ended
-        for task in ending:
-            task.cancel()
-        if channel is not None:
-            channel.close()
-        if ending:
-            await asyncio.wait(ending)  # last, because this task may be cancelled here
-
-    async def _read(self, channel: AsyncChannel) -> None:
-        """Passes each reply to the call that waits for it; handles the others."""
-        loop = asyncio.get_running_loop()
-        while True:
+    def _receive(self, message: bytes | memoryview) -> None:
+        """Passes a reply to the call that waits for it; handles the others."""
+        assert self._loop is not None
+        head = read_head(message)
+        self._heard_s = now = self._loop.time()
+        call = None if head is None or head.id is None else self._pending.get(head.id)
+        if call is None or head is None or call.reply.done():
+            self._handle_unexpected(head, now)
+        elif isinstance(head, ReplyHead):
+            if head.epoch == self._epoch or self._accepts(head.epoch, call.epoch, now):
+                call.reply.set_result(head)
+        else:
             try:
-                head = read_head(await channel.receive())
-            except PermissionDeniedError as fault:
-                for waiting in self._pending.values():
-                    if not waiting.reply.done():
-                        waiting.reply.set_exception(PermissionDeniedError(str(fault), path=fault.path))
-                await asyncio.sleep(0)
-                continue
-            self._heard_s = now = loop.time()
-            call = None if head is None or head.id is None else self._pending.get(head.id)
-            if call is None or head is None or call.reply.done():
-                self._handle_unexpected(head, now)
-                await asyncio.sleep(0)  # lets other tasks run during a flood of replies
-            elif isinstance(head, ReplyHead):
-                if head.epoch == self._epoch or self._accepts(head.epoch, call.request_epoch, now):
-                    call.reply.set_result(head)
-            else:
-                try:
-                    call.wait_on(head)
-                except Exception as fault:  # noqa: BLE001  # from the caller's `on_wait`: it ends only that call
-                    call.reply.set_exception(fault)
+                until_s = self._extend(call, head, now)
+                if not call.limit.expired():
+                    call.limit.reschedule(until_s)
+            except Exception as fault:  # noqa: BLE001  # from the caller's `on_wait`: it ends only that call
+                call.reply.set_exception(fault)
 
     async def _watch(self, channel: AsyncChannel) -> None:
         """Retries and probes for all waiting calls; ends when no call waits."""
         loop = asyncio.get_running_loop()
-        looked = loop.time()
+        checked_s = loop.time()
         while self._pending:
             await asyncio.sleep(CHECK_S)
-            connected = await channel.is_connected()
+            try:
+                connection = channel.connections if await channel.is_connected() else None
+            except PermissionDeniedError as fault:
+                for call in self._pending.values():
+                    if not call.reply.done():
+                        call.reply.set_exception(PermissionDeniedError(str(fault), path=fault.path))
+                continue
             now = loop.time()
-            heard, looked = self._heard_s > looked, now
+            has_message, checked_s = self._heard_s > checked_s, now
             probed = False
             for request_id, call in list(self._pending.items()):
                 if call.reply.done():
                     continue
-                tries = call.retry_state
-                if tries is None:
-                    tries = call.retry_state = self._retry_state(
-                        call.request.query, call.size, call.begun, call.request_epoch
-                    )
-                    tries.notified = call.notified
-                step = tries.next_step(now, connected=connected, epoch=self._epoch, heard=heard)
+                tries = self._retry_state(call)
+                step = tries.next_step(now, connection=connection, epoch=self._epoch, has_message=has_message)
                 if isinstance(step, Cause):
-                    call.reply.set_exception(self._lost(call.request.query, step, now, tries.count))
+                    call.reply.set_exception(self._lost_error(call, step, now))
                 elif step is Step.RETRY:
-                    left = (call.limit.when() or now) - now
-                    if left > 0:
+                    remaining_s = (call.limit.when() or now) - now
+                    if remaining_s > 0:
                         self._counters.retries += 1
-                        channel.send(self._packed(request_id, call.request, left, tries.count - 1))
+                        channel.send(self._packed(request_id, call.request, remaining_s, tries.count - 1))
                 elif step is Step.PROBE and not probed:
                     probed = True
                     channel.send(self._probe())
 
     def _cancel(self, request_id: int) -> None:
         """Sends the cancel of this request, without waiting for its delivery."""
-        for message in self._cancel_messages(request_id, asyncio.get_running_loop().time()):
-            if self._channel is not None:
-                self._channel.send(message)
+        messages, channel = self._cancel_messages(request_id, asyncio.get_running_loop().time()), self._channel
+        if channel is None:
+            return
+        # or requests to a server that reads none fill the memory
+        if channel.is_sending and len(self._pending) == 1:
+            channel.renew()
+        for message in messages:
+            channel.send(message)
 
 
-class _Call:
-    """A call that waits for its reply."""
+@dataclass(eq=False, slots=True)
+class _WaitingCall(Call):
+    """A call with the future of its reply and its time limit."""
 
-    def __init__(
-        self,
-        request: Ask,
-        size: int,
-        begun: float,
-        reply: asyncio.Future[ReplyHead],
-        limit: asyncio.Timeout,
-        extension: TimeoutExtension,
-        request_epoch: int | None,
-    ) -> None:
-        self.request = request
-        self.size = size
-        self.begun = begun
-        self.reply = reply
-        self.limit = limit
-        self.request_epoch = request_epoch
-        self.notified = False
-        self.retry_state: RetryState | None = None  # most calls need none
-        self._extension = extension
-
-    def wait_on(self, notice: Notice) -> None:
-        """Extends the time limit because of a notice."""
-        self.notified = True
-        if self.retry_state is not None:
-            self.retry_state.notified = True
-        until_s = self._extension.until_s(notice, asyncio.get_running_loop().time())
-        if not self.limit.expired():
-            self.limit.reschedule(until_s)
+    reply: asyncio.Future[ReplyHead] = field(kw_only=True)
+    limit: asyncio.Timeout = field(kw_only=True)
 
 
 class AsyncRemoteRobot(RemoteRobotProperties, AsyncRobotQueries):
@@ -328,15 +269,9 @@ class AsyncRemoteRobot(RemoteRobotProperties, AsyncRobotQueries):
         """Returns the directions in which a joint carries load; see `RobotQueries.constraint_basis`."""
         return (await self.constraint_bases(joints=[joint])).of(joint)
 
-    async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
-        entry = QUERIES[row]
-        request = flows.query_request(self, entry, given, others)
-        return flows.read_answer(await self._client.ask(request, self._timeout_s), entry, request, self)
-
-    async def _ask_into(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...], out: Any, workers: Any) -> Any:
-        arrays = output_arrays(QUERIES[row], out)
-        checked_workers(1 if workers is None else workers)
-        return fill(QUERIES[row], await self._ask(row, given, others), arrays)
+    async def _answer(self, row: Query, required: tuple[Any, ...], optional: tuple[Any, ...]) -> Any:
+        request = flows.query_request(self, row, required, optional)
+        return flows.read_answer(await self._client.ask(request, self._timeout_s), row, request, self)
 
     async def _compute(self, row: str, **arguments: Any) -> Any:
         return await self._client.run(flows.computation(COMPUTATIONS[row], arguments, self), self._timeout_s)

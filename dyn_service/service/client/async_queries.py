@@ -1,33 +1,44 @@
-"""The methods of `api/queries.py` for asyncio: the same functions, whose `_ask` and `_compute` are coroutines here."""
+"""The methods of `api/queries.py` for asyncio.
+
+Each method is that of the blocking class itself, whose body returns what `_ask` or `_compute` returns: here a
+coroutine. So a debugger steps through, and a traceback shows, the source of `api/queries.py`.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from dyn_service.api.description import RobotProperties
 from dyn_service.api.lists import call_of
-from dyn_service.api.queries import GaitQueries, RobotQueries
+from dyn_service.api.outputs import fill
+from dyn_service.api.queries import Array, GaitQueries, Query, RobotQueries
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Returns the method itself, which returns a coroutine where the method that it calls does."""
+    """Returns the method itself, with the type that it has in a class whose `_ask` returns a coroutine."""
     return cast("Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]", method)
 
 
 class AsyncRobotQueries(RobotProperties, ABC):
     """As `RobotQueries`, each method to be awaited."""
 
-    @abstractmethod
-    async def _ask(self, row: str, given: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Any:
-        """Answers a row of `QUERIES`, as `RobotQueries._ask`."""
+    # its body returns what `_answer` or `_filled` returns, a coroutine here
+    _ask = RobotQueries._ask
 
-    async def evaluate(self, queries: str | Sequence[str], /, **given: Any) -> dict[str, Any]:
+    async def _filled(self, row: Query, answer: Awaitable[Any], arrays: tuple[Array | None, ...]) -> Any:
+        return fill(row, await answer, arrays)
+
+    @abstractmethod
+    async def _answer(self, row: Query, required: tuple[Any, ...], optional: tuple[Any, ...]) -> Any:
+        """Answers a row of `QUERIES`, or a list of them, as `RobotQueries._answer`."""
+
+    async def evaluate(self, queries: str | Sequence[str], /, **arguments: Any) -> dict[str, Any]:
         """Returns the results of several queries, by query; see `RobotQueries.evaluate`."""
-        row, required, others = call_of(queries, given)
-        result = await self._ask(row.name, required, others)
+        row, required, optional = call_of(queries, arguments)
+        result = await self._answer(row, required, optional)
         return result if row.parts else {row.name: result}
 
     inverse_dynamics = awaited(RobotQueries.inverse_dynamics)
@@ -88,6 +99,9 @@ class AsyncRobotQueries(RobotProperties, ABC):
     simulate = awaited(RobotQueries.simulate)
     contact_dynamics = awaited(RobotQueries.contact_dynamics)
     simulate_rheonomic = awaited(RobotQueries.simulate_rheonomic)
+    loop_error = awaited(RobotQueries.loop_error)
+    assemble = awaited(RobotQueries.assemble)
+    independent_motion = awaited(RobotQueries.independent_motion)
     ground_reactions = awaited(RobotQueries.ground_reactions)
 
 

@@ -31,9 +31,7 @@ from dyn_service.errors import DeadlineExceededError, InvalidArgumentError
 from dyn_service.service.protocol.messages import Notice
 
 MAX_WAIT_S = 1e6
-"""Maximum time limit, and maximum wait for a compiler, about eleven days. Their sum in milliseconds fits into 32 bits,
-as transports require.
-"""
+"""Maximum time limit, and wait for a compiler; their sum in milliseconds fits into 32 bits for transports."""
 
 CHECK_S = 0.05
 """Seconds between checks of a waiting call."""
@@ -95,12 +93,20 @@ class RetryPolicy:
 class RetryState:
     """The state of the retries of one call.
 
-    repeatable: whether the request may be repeated. is_long: whether it is longer than `LONG_BYTES`. begun_s: when it
-    was sent, on the caller's clock. epoch: the server's epoch at that time, or None if unknown.
+    begun_s: when the request was sent, on the caller's clock. epoch: the server's epoch at that time, or None if
+    unknown. connection: number of the connection over which it was sent. repeatable: whether it may be repeated.
+    is_long: whether it is longer than `LONG_BYTES`.
     """
 
     def __init__(
-        self, policy: RetryPolicy, begun_s: float, epoch: int | None, *, repeatable: bool, is_long: bool
+        self,
+        policy: RetryPolicy,
+        begun_s: float,
+        epoch: int | None,
+        connection: int,
+        *,
+        repeatable: bool,
+        is_long: bool,
     ) -> None:
         self.count = 1
         """How often the request was sent."""
@@ -109,46 +115,47 @@ class RetryState:
         self._policy = policy
         self._repeatable = repeatable and policy.retries > 0
         self._is_long = is_long
-        self._number = 0
-        self._again_s = begun_s + policy.pause_s(1)
+        self._repeats = 0
+        self._next_repeat_s = begun_s + policy.pause_s(1)
         self._heard_s = self._probed_s = self.checked_s = begun_s
-        self._gone_s: float | None = None
+        self._disconnected_s: float | None = None
         self._epoch = epoch
+        self._connection = connection
 
-    def next_step(self, now_s: float, *, connected: bool, epoch: int | None, heard: bool) -> Step | Cause:
+    def next_step(self, now_s: float, *, connection: int | None, epoch: int | None, has_message: bool) -> Step | Cause:
         """Returns the next step.
 
-        now_s: the time, on the caller's clock. connected: whether a server is connected. epoch: the server's current
-        one. heard: whether any message arrived since the last check.
+        now_s: the time, on the caller's clock. connection: number of the current connection; None: not connected.
+        epoch: the server's current one. has_message: whether any message arrived since the last check.
         """
-        if heard or now_s - self.checked_s > _STOPPED_S:
+        if has_message or now_s - self.checked_s > _STOPPED_S:
             self._heard_s = now_s
         self.checked_s = now_s
-        if not connected:
-            self._gone_s = now_s if self._gone_s is None else self._gone_s
-            over = not self._repeatable or now_s - self._gone_s > SILENT_S
-            return Cause.GONE if over else Step.WAIT
+        if connection is None:
+            self._disconnected_s = now_s if self._disconnected_s is None else self._disconnected_s
+            is_over = not self._repeatable or now_s - self._disconnected_s > SILENT_S
+            return Cause.GONE if is_over else Step.WAIT
         restarted = self._epoch is not None and epoch != self._epoch
-        self._epoch = epoch
-        if restarted or self._gone_s is not None:
-            self._gone_s = None
+        is_reconnected = connection != self._connection
+        self._epoch, self._connection, self._disconnected_s = epoch, connection, None
+        if restarted or is_reconnected:
             if not self._repeatable:
-                return Cause.RESTARTED
-            self._number, self.notified, self._heard_s = 0, False, now_s
-            return self._again(now_s)
+                return Cause.RESTARTED if restarted else Cause.GONE
+            self._repeats, self.notified, self._heard_s = 0, False, now_s
+            return self._repeat(now_s)
         if now_s - self._heard_s > SILENT_S:
             return Cause.SILENT
-        silent = not (self.notified or self._is_long) and now_s >= self._again_s
-        if silent and self._repeatable and self._number < self._policy.retries:
-            self._number += 1
-            return self._again(now_s)
+        silent = not (self.notified or self._is_long) and now_s >= self._next_repeat_s
+        if silent and self._repeatable and self._repeats < self._policy.retries:
+            self._repeats += 1
+            return self._repeat(now_s)
         if now_s - max(self._heard_s, self._probed_s) > PROBE_S:
             self._probed_s = now_s
             return Step.PROBE
         return Step.WAIT
 
-    def _again(self, now_s: float) -> Step:
-        self._again_s = now_s + self._policy.pause_s(self._number + 1)
+    def _repeat(self, now_s: float) -> Step:
+        self._next_repeat_s = now_s + self._policy.pause_s(self._repeats + 1)
         self.count += 1
         return Step.RETRY
 
@@ -174,10 +181,11 @@ class TimeoutExtension:
         self._query = query
         self._timeout_s = timeout_s
         self._compile_wait_s = compile_wait_s
-        self._most_s = begun_s + timeout_s + compile_wait_s
+        # Notices extend `_limit_s` at most to here.
+        self._last_limit_s = begun_s + timeout_s + compile_wait_s
         self._limit_s = begun_s + timeout_s
         self._on_wait = on_wait
-        self._text = ""
+        self._last_notice = ""
 
     def left_s(self, now_s: float) -> float:
         """Returns the time left for the next request, s."""
@@ -188,29 +196,27 @@ class TimeoutExtension:
         text = notice.notice.text
         if self._on_wait is not None:
             self._on_wait(text)
-        elif not self._text:
+        elif not self._last_notice:
             _LOG.warning("%s waits up to %g s for the server's compiler: %s", self._query, self._compile_wait_s, text)
-        self._text = text
+        self._last_notice = text
         period_s = notice.notice.again_ms / 1e3
-        self._limit_s = min(self._most_s, now_s + period_s + self._timeout_s)  # the kernel may need one more period
-        return min(self._most_s, now_s + max(self._timeout_s, _PERIODS * period_s))
+        # A full time limit after the next notice, as the kernel may need one more period.
+        self._limit_s = min(self._last_limit_s, now_s + period_s + self._timeout_s)
+        return min(self._last_limit_s, now_s + max(self._timeout_s, _PERIODS * period_s))
 
-    def exceeded(self, endpoint: str, known: str) -> DeadlineExceededError:
-        """Returns the error of a call without an answer. known: the state of the connection."""
+    def exceeded(self, endpoint: str, state: str) -> DeadlineExceededError:
+        """Returns the error of a call without an answer. state: the state of the connection."""
         return DeadlineExceededError(
             f"{self._query}: no answer from {endpoint} within {self._timeout_s:g} s and {self._compile_wait_s:g} s for "
-            f"its compiler ({known}); its last notice was: {self._text}"
+            f"its compiler ({state}); its last notice was: {self._last_notice}"
         )
 
 
 def check_seconds(name: str, value: float, *, zero: bool = False) -> float:
-    """Returns a time in seconds, positive or `zero`, at most `MAX_WAIT_S`.
-
-    Raises:
-        InvalidArgumentError: It is not such a number; `path` is `name`.
-    """
+    """Returns a time, s, positive or `zero`, at most `MAX_WAIT_S`; else raises `InvalidArgumentError`."""
     if not isinstance(value, int | float) or not (0 < value <= MAX_WAIT_S or (zero and value == 0)):
-        most = f"{MAX_WAIT_S:g}"
-        must = f"a number of seconds from 0 to {most}" if zero else f"a positive number of seconds, at most {most}"
-        raise InvalidArgumentError(f"{name} must be {must}, found {value!r}", path=name)
+        maximum = f"{MAX_WAIT_S:g}"
+        range_text = f"from 0 to {maximum}" if zero else f"above 0, at most {maximum}"
+        expectation = f"a number of seconds {range_text}"
+        raise InvalidArgumentError(f"{name} must be {expectation}, found {value!r}", path=name)
     return float(value)

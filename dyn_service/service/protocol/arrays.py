@@ -48,11 +48,7 @@ class ReplyArray(msgspec.Struct, gc=False):
     data: bytearray
 
     def value(self) -> Any:
-        """Returns the array, or a number if the shape is empty.
-
-        Raises:
-            ValueError: The shape does not match the number of bytes, or has a negative entry.
-        """
+        """Returns the array, or a number if the shape is empty; `ValueError` if shape and bytes do not match."""
         array = np.frombuffer(self.data)
         if array.shape == self.shape:
             return array
@@ -69,13 +65,13 @@ def pack_array(value: ArrayLike, path: str) -> WireArray | float:
     Raises:
         InvalidArgumentError: The value is not an array of real numbers.
     """
-    given: Any = value
-    if given.__class__ is float:
-        return given
-    if given.__class__ is list and _FLOATS.issuperset(map(type, given)):
-        return WireArray("<f8", (len(given),), struct.pack(f"<{len(given)}d", *given))
-    if given.__class__ is np.ndarray and given.dtype.kind in "fiu":
-        array: Array = given.astype(_F8, copy=False)
+    array_like: Any = value
+    if array_like.__class__ is float:
+        return array_like
+    if array_like.__class__ is list and _FLOATS.issuperset(map(type, array_like)):
+        return WireArray("<f8", (len(array_like),), struct.pack(f"<{len(array_like)}d", *array_like))
+    if array_like.__class__ is np.ndarray and array_like.dtype.kind in "fiu":
+        array: Array = array_like.astype(_F8, copy=False)
     else:
         array = _real_array(value, path)
     return WireArray("<f8", array.shape, array.tobytes())
@@ -138,14 +134,8 @@ def pack_output(value: Any) -> Any:
 
 def describe_value(value: Any) -> str:
     """Returns the MessagePack type of a decoded value, for error messages."""
-    names: dict[type, str] = {
-        bool: "a boolean",
-        int: "an integer",
-        float: "a float",
-        str: "a string",
-        bytes: "binary data",
-    }
-    names |= {dict: "a map", list: "a list", type(None): "nil"}
+    names: dict[type, str] = {bool: "a boolean", int: "an integer", float: "a float", str: "a string"}
+    names |= {bytes: "binary data", dict: "a map", list: "a list", type(None): "nil"}
     return names.get(type(value), "an extension type")
 
 
@@ -191,13 +181,12 @@ def _from_binary(value: dict[Any, Any], path: str) -> Array:
     kind = _DTYPES[dtype]
     expected = prod(shape) * kind.itemsize  # Python integers: no overflow
     if expected != len(data):
-        raise invalid_argument(
-            path, f"must have {expected} bytes of data for shape {show_value(shape)} of {dtype}, found {len(data)}"
-        )
-    if prod(size for size in shape if size) > MAX_MESSAGE_BYTES:  # empty, but NumPy cannot represent the shape
-        raise invalid_argument(
-            path, f"must have a shape of at most {MAX_MESSAGE_BYTES} entries, found {show_value(shape)}"
-        )
+        shape_text = f"shape {show_value(shape)} of {dtype}"
+        raise invalid_argument(path, f"must have {expected} bytes of data for {shape_text}, found {len(data)}")
+    # empty, but NumPy cannot represent the shape
+    if prod(size for size in shape if size) > MAX_MESSAGE_BYTES:
+        shape_text = show_value(shape)
+        raise invalid_argument(path, f"must have a shape of at most {MAX_MESSAGE_BYTES} entries, found {shape_text}")
     if prod(shape) * _F8.itemsize > MAX_MESSAGE_BYTES:  # smaller types grow when converted
         message = f"{_name(path)} takes {prod(shape) * _F8.itemsize} bytes as doubles, the limit is {MAX_MESSAGE_BYTES}"
         raise ResourceExhaustedError(message, path=path)
@@ -210,10 +199,8 @@ def _from_lists(value: Any, path: str) -> Array:
     level = value
     while type(level) is list:
         if len(level) > MAX_LIST:
-            message = (
-                f"{_name(path)} has a list of {len(level)} entries, the limit is {MAX_LIST}: send it as binary data"
-            )
-            raise ResourceExhaustedError(message, path=path)
+            text = f"{_name(path)} has a list of {len(level)} entries, the limit is {MAX_LIST}"
+            raise ResourceExhaustedError(f"{text}: send it as binary data", path=path)
         shape.append(len(level))
         _check_dimensions(len(shape), path)
         if not level:
@@ -223,8 +210,8 @@ def _from_lists(value: Any, path: str) -> Array:
     for size in shape:
         for part in flat:
             if type(part) is not list or len(part) != size:
-                found = f"a list of {len(part)}" if type(part) is list else describe_value(part)
-                raise invalid_argument(path, f"must be rectangular, found {found} next to a list of {size}")
+                kind = f"a list of {len(part)}" if type(part) is list else describe_value(part)
+                raise invalid_argument(path, f"must be rectangular, found {kind} next to a list of {size}")
         flat = [entry for part in flat for entry in part]
     for entry in flat:
         if type(entry) is not float and type(entry) is not int:

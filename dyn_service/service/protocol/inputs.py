@@ -53,18 +53,14 @@ _WRENCH_VECTORS = ("torque", "force", "point")
 _WRENCH_KEYS = ("link", *_WRENCH_VECTORS, "frame")
 _PACKED_ZEROS = pack_array(NO_VECTOR, "")
 _CONTACT_VECTORS = ("point", "plane", "normal")
-_CONTACT_KEYS = tuple(each.name for each in fields(Contact))
-_CONTACT_DEFAULTS = {each.name: each.default for each in fields(Contact) if each.default is not MISSING}
+_CONTACT_KEYS = tuple(field.name for field in fields(Contact))
+_CONTACT_DEFAULTS = {field.name: field.default for field in fields(Contact) if field.default is not MISSING}
 _PAYLOAD_ARRAYS = ("mass", "com", "inertia")
-_OVERLAY_KEYS = tuple(each.name for each in fields(Overlay))
+_OVERLAY_KEYS = tuple(field.name for field in fields(Overlay))
 
 
 def pack(kind: Kind, value: Any, path: str) -> Any:
-    """Encodes an input.
-
-    Raises:
-        InvalidArgumentError: The value is not of this kind, or cannot be encoded.
-    """
+    """Encodes an input; raises `InvalidArgumentError` if it is not of this kind, or cannot be encoded."""
     return _CODECS[kind][0](value, path) if kind in _CODECS else pack_array(value, path)
 
 
@@ -80,11 +76,11 @@ def pack_state(kind: Kind, value: Any, path: str) -> Raw | None:
     try:
         if kind == "wrenches":
             wrenches = tuple(value) if value.__class__ is list or value.__class__ is tuple else (value,)
-            known = _encodings.get((*map(id, wrenches),))
-            return _state_wrenches(wrenches) if known is None else known[1]
+            encoding = _encodings.get((*map(id, wrenches),))
+            return _state_wrenches(wrenches) if encoding is None else encoding[1]
         if kind == "overlay":
-            known = _encodings.get(id(value))
-            return _state_overlay(value, path) if known is None else known[1]
+            encoding = _encodings.get(id(value))
+            return _state_overlay(value, path) if encoding is None else encoding[1]
     except (TypeError, ValueError, OverflowError):  # vectors of other lengths; text that the request cannot hold either
         pass
     return None
@@ -111,7 +107,7 @@ def _state_wrenches(wrenches: tuple[Any, ...]) -> Raw | None:
             entry["frame"] = wrench.frame
         packed.append(entry)
     encoded = Raw(encode(packed))
-    return _kept((*map(id, wrenches),), wrenches, encoded) if fixed else encoded
+    return _keep_encoding((*map(id, wrenches),), wrenches, encoded) if fixed else encoded
 
 
 def _are_floats(x: Any, y: Any, z: Any) -> bool:
@@ -121,10 +117,10 @@ def _are_floats(x: Any, y: Any, z: Any) -> bool:
 def _state_overlay(value: Any, path: str) -> Raw | None:
     packed = pack_overlay(value, path)
     hash(value.content)  # raises TypeError for an overlay that may change
-    return None if overlay_lead(value) else _kept(id(value), value, Raw(encode(packed)))
+    return None if overlay_lead(value) else _keep_encoding(id(value), value, Raw(encode(packed)))
 
 
-def _kept(key: Hashable, value: object, encoded: Raw) -> Raw:
+def _keep_encoding(key: Hashable, value: object, encoded: Raw) -> Raw:
     if len(_encodings) >= MAX_ENCODINGS:
         _encodings.clear()
     _encodings[key] = value, encoded
@@ -160,19 +156,19 @@ def unpack_wrenches(value: Any, path: str) -> list[Wrench]:
 
 
 def _unpack_wrench(value: Any, path: str) -> Wrench:
-    given = _read_map(value, path, _WRENCH_KEYS, "a map with link, torque and force")
-    if "link" not in given:
+    entries = _read_map(value, path, _WRENCH_KEYS, "a map with link, torque and force")
+    if "link" not in entries:
         raise invalid_argument(path, "needs the link it acts on")
     for name in ("link", "frame"):
-        if name in given:
-            _check_name(given, name, path)
-    return _made(Wrench, _unpack_arrays(given, _WRENCH_VECTORS, path), path)
+        if name in entries:
+            _check_name(entries, name, path)
+    return _checked_struct(Wrench, _unpack_arrays(entries, _WRENCH_VECTORS, path), path)
 
 
-def _made(kind: type[_T], given: dict[str, Any], path: str) -> _T:
+def _checked_struct(kind: type[_T], values: dict[str, Any], path: str) -> _T:
     """Returns an object of a class that checks its fields; errors contain the path."""
     try:
-        return kind(**given)
+        return kind(**values)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{path.removeprefix('inputs.')}.{error}", path=f"{path}.{error.path}") from None
 
@@ -182,11 +178,11 @@ def pack_contacts(value: Any, path: str) -> list[dict[str, Any]]:
     packed = []
     for contact, place in _structs(value, Contact, path):
         entry = {name: getattr(contact, name) for name in _CONTACT_KEYS}
-        given = {name: x for name, x in entry.items() if x is not _CONTACT_DEFAULTS.get(name, MISSING)}
+        changed_fields = {name: x for name, x in entry.items() if x is not _CONTACT_DEFAULTS.get(name, MISSING)}
         packed.append(
             {
                 name: pack_array(x, f"{place}.{name}") if name in _CONTACT_VECTORS else _plain(x)
-                for name, x in given.items()
+                for name, x in changed_fields.items()
             }
         )
     return packed
@@ -203,9 +199,9 @@ def unpack_contacts(value: Any, path: str) -> list[Contact]:
 
 
 def _unpack_contact(value: Any, path: str) -> Contact:
-    given = _read_map(value, path, _CONTACT_KEYS, "a map with link")
-    _check_name(given, "link", path)
-    return Contact(**_unpack_arrays(given, _CONTACT_VECTORS, path))
+    entries = _read_map(value, path, _CONTACT_KEYS, "a map with link")
+    _check_name(entries, "link", path)
+    return Contact(**_unpack_arrays(entries, _CONTACT_VECTORS, path))
 
 
 def pack_payload(value: Any, path: str) -> dict[str, Any]:
@@ -218,11 +214,11 @@ def pack_payload(value: Any, path: str) -> dict[str, Any]:
 
 def unpack_payload(value: Any, path: str) -> Payload:
     """Decodes a payload; errors as in `unpack`."""
-    given = _read_map(value, path, ("link", *_PAYLOAD_ARRAYS), "a map with link and mass")
-    _check_name(given, "link", path)
-    if "mass" not in given:
+    entries = _read_map(value, path, ("link", *_PAYLOAD_ARRAYS), "a map with link and mass")
+    _check_name(entries, "link", path)
+    if "mass" not in entries:
         raise invalid_argument(f"{path}.mass", "must be numbers, found nil")
-    return _made(Payload, _unpack_arrays(given, _PAYLOAD_ARRAYS, path), path)
+    return _checked_struct(Payload, _unpack_arrays(entries, _PAYLOAD_ARRAYS, path), path)
 
 
 def pack_overlay(value: Any, path: str) -> dict[str, Any]:
@@ -231,14 +227,15 @@ def pack_overlay(value: Any, path: str) -> dict[str, Any]:
         use = "; use Overlay(payloads=..)" if isinstance(value, Payload) else ""
         raise invalid_argument(path, f"must be an Overlay, found {type(value).__name__}{use}")
     packed: dict[str, Any] = {}
-    payloads = [pack_payload(each, place) for each, place in _structs(value.payloads, Payload, f"{path}.payloads")]
+    places = _structs(value.payloads, Payload, f"{path}.payloads")
+    payloads = [pack_payload(payload, place) for payload, place in places]
     if payloads:
         packed["payloads"] = payloads
     for part in ("links", "joints"):
         for name, entry in getattr(value, part).items():
-            given = {each.name: getattr(entry, each.name) for each in fields(entry)}
+            numbers = {field.name: getattr(entry, field.name) for field in fields(entry)}
             packed.setdefault(part, {})[name] = {
-                key: pack_array(x, f"{path}.{part}.{name}.{key}") for key, x in given.items() if x is not None
+                key: pack_array(x, f"{path}.{part}.{name}.{key}") for key, x in numbers.items() if x is not None
             }
     if value.locked:
         packed["locked"] = list(value.locked)
@@ -249,20 +246,20 @@ def pack_overlay(value: Any, path: str) -> dict[str, Any]:
 
 def unpack_overlay(value: Any, path: str) -> Overlay:
     """Decodes an overlay; errors as in `unpack`."""
-    given = _read_map(value, path, _OVERLAY_KEYS)
-    payloads = [unpack_payload(*each) for each in _entries(given.get("payloads", []), f"{path}.payloads")]
-    locked = given.get("locked", [])
+    entries = _read_map(value, path, _OVERLAY_KEYS)
+    payloads = [unpack_payload(*entry) for entry in _entries(entries.get("payloads", []), f"{path}.payloads")]
+    locked = entries.get("locked", [])
     if type(locked) is not list or not all(type(name) is str for name in locked):
         raise invalid_argument(f"{path}.locked", f"must be a list of joints' names, found {show_value(locked)}")
-    gravity = given.get("gravity")
+    gravity = entries.get("gravity")
     parts = {
         "payloads": payloads,
-        "links": _unpack_changes(given.get("links", {}), f"{path}.links", Inertial),
-        "joints": _unpack_changes(given.get("joints", {}), f"{path}.joints", JointNumbers),
+        "links": _unpack_changes(entries.get("links", {}), f"{path}.links", Inertial),
+        "joints": _unpack_changes(entries.get("joints", {}), f"{path}.joints", JointNumbers),
         "locked": locked,
         "gravity": None if gravity is None else unpack_array(gravity, f"{path}.gravity"),
     }
-    return _made(Overlay, parts, path)
+    return _checked_struct(Overlay, parts, path)
 
 
 _Change = TypeVar("_Change", Inertial, JointNumbers)
@@ -271,13 +268,13 @@ _Change = TypeVar("_Change", Inertial, JointNumbers)
 def _unpack_changes(value: Any, path: str, kind: type[_Change]) -> dict[str, _Change]:
     if type(value) is not dict:
         raise invalid_argument(path, f"must be a map from names, found {describe_value(value)}")
-    keys = tuple(each.name for each in fields(kind))
+    keys = tuple(field.name for field in fields(kind))
     changes = {}
     for name, entry in value.items():
         if type(name) is not str:
             raise invalid_argument(path, f"must be a map from names, found the key {show_value(name)}")
-        given = _read_map(entry, f"{path}.{name}", keys)
-        changes[name] = _made(kind, _unpack_arrays(given, keys, f"{path}.{name}"), f"{path}.{name}")
+        entries = _read_map(entry, f"{path}.{name}", keys)
+        changes[name] = _checked_struct(kind, _unpack_arrays(entries, keys, f"{path}.{name}"), f"{path}.{name}")
     return changes
 
 
@@ -314,24 +311,24 @@ def _entries(value: Any, path: str) -> Iterator[tuple[Any, str]]:
         yield value, path
 
 
-def _read_map(value: Any, path: str, known: Sequence[str], expected: str = "a map") -> dict[str, Any]:
+def _read_map(value: Any, path: str, keys: Sequence[str], expected: str = "a map") -> dict[str, Any]:
     """Returns a map's entries except those that are nil."""
     if type(value) is not dict:
         raise invalid_argument(path, f"must be {expected}, found {describe_value(value)}")
     for key in value:
-        if key not in known:
-            raise invalid_argument(path, f"has no {show_value(key)}{known_instead(key, known, 'its keys are')}")
-    return {key: each for key, each in value.items() if each is not None}
+        if key not in keys:
+            raise invalid_argument(path, f"has no {show_value(key)}{known_instead(key, keys, 'its keys are')}")
+    return {key: entry for key, entry in value.items() if entry is not None}
 
 
-def _unpack_arrays(given: dict[str, Any], arrays: Sequence[str], path: str) -> dict[str, Any]:
+def _unpack_arrays(entries: dict[str, Any], arrays: Sequence[str], path: str) -> dict[str, Any]:
     """Decodes the arrays of a map in place and returns the map."""
     for name in arrays:
-        if name in given:
-            given[name] = unpack_array(given[name], f"{path}.{name}")
-    return given
+        if name in entries:
+            entries[name] = unpack_array(entries[name], f"{path}.{name}")
+    return entries
 
 
-def _check_name(given: dict[str, Any], key: str, path: str) -> None:
-    if type(given.get(key)) is not str:
-        raise invalid_argument(f"{path}.{key}", f"must be a name, found {describe_value(given.get(key))}")
+def _check_name(entries: dict[str, Any], key: str, path: str) -> None:
+    if type(entries.get(key)) is not str:
+        raise invalid_argument(f"{path}.{key}", f"must be a name, found {describe_value(entries.get(key))}")

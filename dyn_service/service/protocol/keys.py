@@ -15,19 +15,15 @@ import os
 import re
 import stat
 import tomllib
+from base64 import b85decode, b85encode
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import zmq
+from nacl.bindings import crypto_box_keypair, crypto_scalarmult_base
 
-from dyn_service.errors import (
-    FailedPreconditionError,
-    InvalidArgumentError,
-    NotFoundError,
-    PermissionDeniedError,
-    UnimplementedError,
-)
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, PermissionDeniedError
+from dyn_service.service.protocol.curve import CurveKeys
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Valid names of keys. The name becomes a file name and a word in the list of allowed keys."""
@@ -36,6 +32,11 @@ GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 """Mode bits of the group and of other users."""
 
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
+_Z85_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85_DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_Z85 = bytes.maketrans(_B85_DIGITS, _Z85_DIGITS)
+# Digits of Base85 that Z85 does not have become blanks, which `b85decode` refuses.
+_FROM_Z85 = bytes.maketrans(_B85_DIGITS + _Z85_DIGITS, b" " * 85 + _B85_DIGITS)
 _MAX_BYTES = 1 << 20
 """Longest file of keys: about ten thousand keys."""
 
@@ -49,26 +50,35 @@ class Keys:
     secret: str = field(repr=False)
     server: str = ""
 
+    @property
+    def pair(self) -> CurveKeys:
+        """The key pair in bytes."""
+        return CurveKeys(z85_decode(self.public), z85_decode(self.secret))
+
 
 KeySource = str | os.PathLike[str] | Keys
-"""A client's keys: the path of a key file, or its content."""
+"""A client's keys: the path of a key file, or `Keys`."""
 
 
 def make_keys(name: str, server: str = "") -> Keys:
-    """Generates a key pair.
-
-    Raises:
-        InvalidArgumentError: The name does not match `NAME`.
-        UnimplementedError: The ZeroMQ library was built without encryption.
-    """
+    """Generates a key pair; raises `InvalidArgumentError` if the name does not match `NAME`."""
     if not NAME.fullmatch(name):
         raise InvalidArgumentError(
             f"the name of a key must be up to 64 letters, digits, '.', '_' and '-', found '{name}'", path="name"
         )
-    if not zmq.has("curve"):
-        raise UnimplementedError("the ZeroMQ library was built without CURVE, so keys cannot be generated")
-    public, secret = zmq.curve_keypair()
-    return Keys(name, public.decode(), secret.decode(), server)
+    public, secret = crypto_box_keypair()
+    return Keys(name, z85_encode(public), z85_encode(secret), server)
+
+
+def z85_encode(data: bytes) -> str:
+    """Returns the text of a key, in ZeroMQ's alphabet (https://rfc.zeromq.org/spec/32)."""
+    return b85encode(data).translate(_TO_Z85).decode("ascii")
+
+
+def z85_decode(text: str) -> bytes:
+    """Returns the bytes of a key; `ValueError` if it is not Z85."""
+    # Other characters become backslashes, which are refused without a copy of the text in the error.
+    return b85decode(text.encode("ascii", "backslashreplace").translate(_FROM_Z85))
 
 
 def check_public(text: Any, path: str) -> str:
@@ -85,14 +95,11 @@ def check_public(text: Any, path: str) -> str:
 
 
 def write_keys(file: Path, keys: Keys) -> None:
-    """Writes a key file with mode 600.
-
-    Raises:
-        FailedPreconditionError: The file already exists; it is not changed.
-    """
+    """Writes a key file with mode 600; raises `FailedPreconditionError` if the file exists."""
     lines = [("name", keys.name), ("public", keys.public), ("secret", keys.secret), ("server", keys.server)]
     text = "# A secret key: a process that can read this file can send requests under its name.\n"
-    text += "".join(f"{name} = '{value}'\n" for name, value in lines if value)  # Z85 has no single quotes
+    # Z85 has no single quotes
+    text += "".join(f"{name} = '{value}'\n" for name, value in lines if value)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -120,7 +127,7 @@ def read_keys(file: str | os.PathLike[str]) -> Keys:
     try:
         keys = Keys(**tomllib.loads(content.decode()))
         check_public(keys.secret, "secret")
-        sound = bool(NAME.fullmatch(keys.name)) and zmq.curve_public(keys.secret.encode()).decode() == keys.public
+        sound = bool(NAME.fullmatch(keys.name)) and crypto_scalarmult_base(keys.pair.secret) == keys.pair.public
         if keys.server:
             check_public(keys.server, "server")
     except (TypeError, ValueError):  # whose message may contain the secret
@@ -141,7 +148,8 @@ def read_protected(file: Path, forbidden: int, remedy: str) -> bytes:
         InvalidArgumentError: It is not a regular file, or too long.
     """
     try:
-        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would block
+        # opening a pipe would block
+        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {file}", path="keys") from None
     except OSError as fault:
@@ -177,11 +185,7 @@ def check_protected(file: Path, status: os.stat_result, forbidden: int, remedy: 
 
 
 def check_file_owner(file: Path, status: os.stat_result, path: str) -> None:
-    """Checks that a file or folder belongs to this user or root.
-
-    Raises:
-        PermissionDeniedError: It belongs to another user.
-    """
+    """Raises `PermissionDeniedError` unless a file or folder belongs to this user or root."""
     if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
         raise PermissionDeniedError(f"{file} belongs to user {status.st_uid}, expected {os.geteuid()}", path=path)
 
@@ -189,25 +193,21 @@ def check_file_owner(file: Path, status: os.stat_result, path: str) -> None:
 def client_keys(keys: KeySource, server_key: str | None = None) -> Keys:
     """Returns a client's keys with the public key of its server.
 
-    keys: the client's key file, or its content. server_key: the server's public key; None: it is in the file.
+    keys: the path of the client's key file, or its `Keys`. server_key: the server's public key; None: as in the file.
 
     Raises:
         InvalidArgumentError: The server's key is missing or invalid, or the file is not a key file.
         NotFoundError: The file does not exist.
         PermissionDeniedError: Other users can read it.
     """
-    found = keys if isinstance(keys, Keys) else read_keys(keys)
-    server = check_public(server_key, "server_key") if server_key is not None else found.server
+    # an error about a missing file would print the secret key
+    if isinstance(keys, str) and "\n" in keys:
+        raise InvalidArgumentError("keys must be the path of a key file or `Keys`, found a text of lines", path="keys")
+    client = keys if isinstance(keys, Keys) else read_keys(keys)
+    server = check_public(server_key, "server_key") if server_key is not None else client.server
     if not server:
         raise InvalidArgumentError(
-            f"the key '{found.name}' names no server: specify the server's public key by server_key or --server-key",
+            f"the key '{client.name}' names no server: specify the server's public key by server_key or --server-key",
             path="server_key",
         )
-    return Keys(found.name, found.public, found.secret, server)
-
-
-def use_keys(socket: zmq.Socket[Any], keys: Keys) -> None:
-    """Sets the CURVE options of a client's socket. Call it before the socket connects."""
-    socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
-    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
-    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+    return Keys(client.name, client.public, client.secret, server)

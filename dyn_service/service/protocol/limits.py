@@ -110,11 +110,10 @@ class RequestLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for name in self.__struct_fields__:
             if not getattr(self, name) > 0:
                 raise InvalidArgumentError(f"the limit {name} must be positive, found {getattr(self, name)}")
-        for name, most in (("max_entries", MAX_ENTRIES), ("max_nesting", MAX_NESTING), ("max_urdf_bytes", MAX_TEXT)):
-            if getattr(self, name) > most:
-                raise InvalidArgumentError(
-                    f"the limit {name} is {getattr(self, name)}, the protocol allows at most {most}"
-                )
+        for name, maximum in (("max_entries", MAX_ENTRIES), ("max_nesting", MAX_NESTING), ("max_urdf_bytes", MAX_TEXT)):
+            if getattr(self, name) > maximum:
+                value = getattr(self, name)
+                raise InvalidArgumentError(f"the limit {name} is {value}, the protocol allows at most {maximum}")
 
 
 def decode_message(payload: bytes | memoryview, limits: RequestLimits) -> Any:
@@ -127,6 +126,7 @@ def decode_message(payload: bytes | memoryview, limits: RequestLimits) -> Any:
     # Each entry takes at least one byte, so a payload of at most max_entries bytes needs no counting.
     counter = _Counter(limits.max_entries) if len(payload) > limits.max_entries else None
     try:
+        # not msgspec, which has no limits on lengths and would decode a bomb of nested lists
         return msgpack.unpackb(
             payload,
             max_array_len=MAX_LIST,
@@ -143,15 +143,11 @@ def decode_message(payload: bytes | memoryview, limits: RequestLimits) -> Any:
 
 
 def check_nesting(value: Any, limits: RequestLimits) -> None:
-    """Checks the nesting depth of lists and maps.
-
-    Raises:
-        ResourceExhaustedError: The depth exceeds `limits.max_nesting`.
-    """
+    """Raises `ResourceExhaustedError` if lists and maps are nested deeper than `limits.max_nesting`."""
     level = [value]
     for _ in range(limits.max_nesting):
         parts = (part.values() if type(part) is dict else part for part in level)
-        level = [each for part in parts for each in part if type(each) is dict or type(each) is list]
+        level = [entry for part in parts for entry in part if type(entry) is dict or type(entry) is list]
         if not level:
             return
     raise _too_deep(limits)
@@ -164,14 +160,14 @@ def _too_deep(limits: RequestLimits) -> ResourceExhaustedError:
 class _Counter:
     """Counts the entries of the lists and maps while they are decoded."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         self._entries = 0
-        self._most = most
+        self._limit = limit
 
     def count(self, container: Any) -> Any:
         self._entries += len(container)
-        if self._entries > self._most:
-            raise ResourceExhaustedError(f"the message's lists and maps have more than {self._most} entries in total")
+        if self._entries > self._limit:
+            raise ResourceExhaustedError(f"the message's lists and maps have more than {self._limit} entries in total")
         return container
 
 
@@ -180,14 +176,14 @@ def _explain(fault: Exception, payload: bytes | memoryview) -> InvalidArgumentEr
         return InvalidArgumentError("the message is empty, expected a MessagePack map")
     if isinstance(fault, msgpack.ExtraData):
         return InvalidArgumentError(f"the message has {len(fault.extra)} extra bytes after its MessagePack object")
-    over = _OVER.match(str(fault))
-    if over is None:
+    excess = _OVER.match(str(fault))
+    if excess is None:
         cause = str(fault) or "invalid first byte of an object"
         return InvalidArgumentError(f"the message is not MessagePack: {cause.removeprefix('Unpack failed: ')}")
-    found, kind, limit = over.groups()
+    size, kind, limit = excess.groups()
     if kind == "ext":
         return InvalidArgumentError("the message contains a MessagePack extension type, which is not supported")
-    return ResourceExhaustedError(_KINDS[kind].format(found, limit))
+    return ResourceExhaustedError(_KINDS[kind].format(size, limit))
 
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5755"

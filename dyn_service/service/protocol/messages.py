@@ -187,7 +187,7 @@ def new_epoch() -> int:
 
 def error_reply(request_id: int | None, error: DynError, epoch: int | UnsetType = UNSET) -> bytes:
     """Encodes an error reply. Strings of more than `MAX_ERROR_TEXT` characters are shortened."""
-    wire = {name: _cut(value) if type(value) is str else value for name, value in error.to_wire().items()}
+    wire = {name: _shorten(value) if type(value) is str else value for name, value in error.to_wire().items()}
     return encode(ErrorReply(VERSION, request_id, False, wire, epoch))
 
 
@@ -204,26 +204,23 @@ def read_cancel(payload: bytes | memoryview) -> int | None:
         return None
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     half = MAX_ERROR_TEXT // 2
     return text if len(text) <= MAX_ERROR_TEXT else f"{text[:half]} ... {text[-half:]}"
 
 
 def read_request(payload: bytes | memoryview, limits: RequestLimits | None = None) -> Request:
-    """Decodes a request.
-
-    Raises:
-        RequestRefusedError: The payload is not a request, is of another version, or exceeds the limits.
-    """
+    """Decodes a request; raises `RequestRefusedError` if it is invalid, of another version or over the limits."""
     limits = limits or _LIMITS
-    if len(payload) <= limits.max_entries:  # too short to contain more entries
+    # msgspec checks types in one pass but has no limits, so it decodes only payloads too short to exceed them.
+    if len(payload) <= limits.max_entries:
         try:
             request = _decode_request(payload)
             if request.v == VERSION:
                 _check_nesting(request, payload, limits)
                 return request
         except (msgspec.MsgspecError, RecursionError, ValueError):
-            pass  # _read_carefully finds the cause
+            pass  # `_read_carefully` raises the error with its cause
     request = _read_carefully(payload, limits)
     _check_nesting(request, payload, limits)
     return request
@@ -244,9 +241,8 @@ def _read_carefully(payload: bytes | memoryview, limits: RequestLimits) -> Reque
         if "v" in message:
             version = message["v"]
             if type(version) is not int:
-                raise InvalidArgumentError(
-                    f"v must be the integer {VERSION}, found {describe_value(version)}", path="v"
-                )
+                type_name = describe_value(version)
+                raise InvalidArgumentError(f"v must be the integer {VERSION}, found {type_name}", path="v")
             if version != VERSION:
                 raise UnimplementedError(f"v must be {VERSION}, found version {version}", path="v")
         return msgspec.convert(message, Request)
@@ -283,9 +279,9 @@ def _explain(fault: str, message: dict[Any, Any]) -> DynError:
     path = place[2] if place else ""
     if place and place[1]:
         return InvalidArgumentError(f"the keys of {path or 'the request'} must be strings", path=path or None)
-    found = message.get(path)
-    shown = show_value(found) if type(found) in (int, float, str) else describe_value(found)
-    return InvalidArgumentError(f"{path} must be {_EXPECTED.get(path, fault)}, found {shown}", path=path or None)
+    value = message.get(path)
+    description = show_value(value) if type(value) in (int, float, str) else describe_value(value)
+    return InvalidArgumentError(f"{path} must be {_EXPECTED.get(path, fault)}, found {description}", path=path or None)
 
 
 MAX_SCANNED_OBJECTS = 1 << 17
@@ -305,18 +301,18 @@ _CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
 _decode_scalar = msgspec.msgpack.Decoder().decode
 
 
-def peek(payload: bytes | memoryview, most: int = MAX_SCANNED_OBJECTS) -> RequestHead:
+def peek(payload: bytes | memoryview, max_objects: int = MAX_SCANNED_OBJECTS) -> RequestHead:
     """Reads the head of a request that may be damaged or over the limits. Unreadable fields have their defaults.
 
-    most: maximum number of objects to scan, about 0.2 us each.
+    max_objects: maximum number of objects to scan, about 0.2 us each.
     """
-    found = scan_fields(payload, frozenset(RequestHead.__struct_fields__), most)
-    request_id, query, robot, retry = map(found.get, ("id", "query", "robot", "retry"))
+    values = scan_fields(payload, frozenset(RequestHead.__struct_fields__), max_objects)
+    request_id, query, robot, retry = map(values.get, ("id", "query", "robot", "retry"))
     return RequestHead(
         request_id if type(request_id) is int and request_id >= 0 else None,
         query if type(query) is str else "",
-        _milliseconds(found.get("compile_wait_ms")),
-        _milliseconds(found.get("deadline_ms")),
+        _milliseconds(values.get("compile_wait_ms")),
+        _milliseconds(values.get("deadline_ms")),
         robot if type(robot) is str else UNSET,
         retry if type(retry) is int and retry > 0 else UNSET,
     )
@@ -327,10 +323,10 @@ def _milliseconds(value: Any) -> float | UnsetType:
     return float(value) if is_time else UNSET
 
 
-def has_more_objects(payload: bytes | memoryview, most: int) -> bool:
-    """Whether a message has more than `most` objects before its end or its first error."""
+def has_more_objects(payload: bytes | memoryview, count: int) -> bool:
+    """Whether a message has more than `count` objects before its end or its first error."""
     try:
-        _Scanner(payload, most).skip(1)
+        _Scanner(payload, count).skip(1)
     except _TooManyObjectsError:
         return True
     except _ScanError:
@@ -338,25 +334,27 @@ def has_more_objects(payload: bytes | memoryview, most: int) -> bool:
     return False
 
 
-def scan_fields(payload: bytes | memoryview, wanted: frozenset[str], most: int = MAX_SCANNED_OBJECTS) -> dict[str, Any]:
+def scan_fields(
+    payload: bytes | memoryview, keys: frozenset[str], max_objects: int = MAX_SCANNED_OBJECTS
+) -> dict[str, Any]:
     """Returns the scalar values (number, string, nil, boolean) of these keys in the message's map.
 
-    payload: possibly damaged. wanted: the last value of a repeated key counts, as in other readers. most: maximum
+    payload: possibly damaged. keys: the last value of a repeated key counts, as in other readers. max_objects: maximum
     number of objects to scan.
     """
-    found: dict[str, Any] = {}
-    scanner = _Scanner(payload, most)
+    values: dict[str, Any] = {}
+    scanner = _Scanner(payload, max_objects)
     try:
         for _ in range(scanner.enter_map()):
             key = scanner.scalar(_MAX_KEY_BYTES)
-            if type(key) is str and key in wanted:
-                found[key] = None
-                found[key] = scanner.scalar(len(payload))
+            if type(key) is str and key in keys:
+                values[key] = None
+                values[key] = scanner.scalar(len(payload))
             else:
                 scanner.skip(1)
     except _ScanError:
         pass
-    return found
+    return values
 
 
 class _ScanError(Exception):
@@ -370,10 +368,10 @@ class _TooManyObjectsError(_ScanError):
 class _Scanner:
     """A position in a message that moves forward."""
 
-    def __init__(self, payload: bytes | memoryview, most: int) -> None:
+    def __init__(self, payload: bytes | memoryview, max_objects: int) -> None:
         self._bytes = payload
         self._position = 0
-        self._remaining = most
+        self._remaining = max_objects
 
     def enter_map(self) -> int:
         """Enters the map at this position and returns its announced number of entries."""
@@ -404,45 +402,45 @@ class _Scanner:
 
     def skip(self, objects: int) -> None:
         """Moves past this number of objects and their content."""
-        data, at, left, end = self._bytes, self._position, self._remaining, len(self._bytes)
+        data, position, remaining, end = self._bytes, self._position, self._remaining, len(self._bytes)
         while objects:
-            if at >= end:
+            if position >= end:
                 raise _ScanError
-            if not left:
+            if not remaining:
                 raise _TooManyObjectsError
-            left -= 1
-            first = data[at]
+            remaining -= 1
+            first = data[position]
             if first <= 0x7F or first >= 0xE0:
-                at += 1
+                position += 1
                 objects -= 1
             elif first <= 0x8F:
-                at += 1
+                position += 1
                 objects += 2 * (first & 0x0F) - 1
             elif first <= 0x9F:
-                at += 1
+                position += 1
                 objects += (first & 0x0F) - 1
             elif first <= 0xBF:
-                at += 1 + (first & 0x1F)
+                position += 1 + (first & 0x1F)
                 objects -= 1
             elif first in _FIXED:
-                at += 1 + _FIXED[first]
+                position += 1 + _FIXED[first]
                 objects -= 1
             else:
-                self._position = at
-                at, more = self._after(first)
-                objects += more - 1
-        if at > end:
+                self._position = position
+                position, entries = self._object_end(first)
+                objects += entries - 1
+        if position > end:
             raise _ScanError
-        self._position, self._remaining = at, left
+        self._position, self._remaining = position, remaining
 
-    def _after(self, first: int) -> tuple[int, int]:
+    def _object_end(self, first: int) -> tuple[int, int]:
         """Returns the position after an object with a length (of a container: after its header) and its entry count."""
         if first in _SIZED:
-            width, more = _SIZED[first]
-            return self._position + 1 + width + more + self._length(width), 0
+            width, extra_bytes = _SIZED[first]
+            return self._position + 1 + width + extra_bytes + self._length(width), 0
         if first in _CONTAINERS:
-            width, each = _CONTAINERS[first]
-            return self._position + 1 + width, each * self._length(width)
+            width, objects_per_entry = _CONTAINERS[first]
+            return self._position + 1 + width, objects_per_entry * self._length(width)
         raise _ScanError
 
     def _first_byte(self) -> int:
@@ -501,7 +499,14 @@ _DESCRIPTION = {
     "link_names": "every link, parents before children",
     "joints": "every joint in the order of `all_joint_names`: `name`, `type`, `parent` and `child` link (nil: the "
     "world), `axis` in the joint frame and `pitch` in m per turn of types that have them; `mimic` of a joint that "
-    "follows another: its position is `multiplier` times that of `joint`, which has an entry in `q`, plus `offset`",
+    "follows another: its position is `multiplier` times that of `joint`, which has an entry in `q`, plus `offset`; "
+    "`driven`: whether a motor moves it, absent if the robot's files name no driven joint",
+    "loop_joints": "joints that close loops, which have no entries in `q`: `name`, `type`, `parent` and `child` link; "
+    "the joint frame in the parent link's frame, `parent_xyz` in m and `parent_rotation`, rows of the rotation matrix, "
+    "and in the child link's frame, `child_xyz` and `child_rotation`; `axis` and `pitch` as in `joints`",
+    "freedom": "of a robot with loop joints that close, else nil: `freedom`, its degrees of freedom; `rank` and "
+    "`redundant`, the numbers of independent and of dependent directions that loop joints block; `independent`, the "
+    "names of the independent velocities; `undetermined`, those of passive joints that move while motors stand still",
     "limits": "`lower`, `upper` in the order of `q`, `velocity`, `effort` in that of `v`, nil if absent",
     "gravity": "m/s^2, world axes: default of a request without `gravity`",
     "passive": "passive joint effects of the robot: any of `damping`, `friction`, `armature`, `springs`",
@@ -511,7 +516,7 @@ _DESCRIPTION = {
     "that difference divided by the output's largest entry; `states`, the number of states compared; `refused`, the "
     "error in chosen frames if that exceeded 1, or nil",
     "notes": "of the import: `kind`, `element`, `text` and `line` in the file; those of kind `loop` name what closes "
-    "loops of links and leaves efforts without an answer, see `load_robot`",
+    "loops, is no loop joint and leaves efforts without an answer, see `load_robot`",
 }
 """The fields of `api.description.RobotDescription`."""
 
@@ -533,12 +538,15 @@ ADMINISTRATION: Mapping[str, Administration] = MappingProxyType(
                 slow=True,
                 changes=True,
                 role=Role.LOAD,
-                inputs={"urdf": "content of a robot's file: URDF, MJCF or SDFormat, without includes"},
+                inputs={
+                    "urdf": "content of a robot's file: URDF, MJCF or SDFormat, without includes",
+                    "joints": "content of a joint file for it: passive parameters, motors and loop joints",
+                },
                 options={
                     "root": "motion of the root link in the world: `fixed`, the default, `planar` or `floating`",
                     "mimic": "whether mimic joints follow their source joints: true, the default, or false",
-                    "loops": "`closed`, the default: efforts and accelerations of a robot with closed loops are "
-                    "refused; or `cut`: they are those of the tree that is left",
+                    "loops": "`closed`, the default: loop joints close their loops; efforts are refused if another "
+                    "element closes one; or `cut`: all answers are those of the tree that is left",
                 },
                 required=("urdf",),
                 outputs=_DESCRIPTION,

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-_SWITCH_S = 1e-4  # longest time that another thread may hold the interpreter lock while the server's thread waits
+# longest time that another thread may hold the interpreter lock while the server's thread waits
+_SWITCH_S = 1e-4
 _MAX_FILES = 65536  # soft limit of open files to set; each connection takes one
 _KEPT_FILES = 64  # open files reserved for purposes other than connections and their messages
 
@@ -49,11 +50,11 @@ def is_stopped(process: int) -> bool:
 @contextmanager
 def blocked(*numbers: signal.Signals) -> Iterator[None]:
     """Blocks signals meanwhile. Processes started in this context never receive them, this one does afterwards."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    former_mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, former_mask)
 
 
 def settle_process() -> None:
@@ -65,6 +66,6 @@ def settle_process() -> None:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
-        if soft != resource.RLIM_INFINITY and soft < most:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+        if soft != resource.RLIM_INFINITY and soft < limit:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

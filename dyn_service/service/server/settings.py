@@ -33,7 +33,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     robots: robot files in URDF, MJCF, SDFormat or xacro. joints: files with passive forces of joints, each for the
     robot that it names. root: how root links move in the world. mimic: whether mimic joints follow their joint. loops:
-    whether closed loops of links are refused, or cut. endpoints: where to listen. allow_load: whether clients may load
+    `cut` serves the tree that is left of closed loops. endpoints: where to listen. allow_load: whether clients may load
     and unload robots; None: if only this machine can reach the server. prepare: whether kernels are compiled before the
     first request, or for which purposes and queries (see `preparation`). workers: number of processes for slow
     requests; 0 is one thread of the server. limits: limits on requests. realtime: scheduling and memory locking of the

@@ -42,14 +42,12 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 _TOLERANCES = ((1e-12, 1e-9), (1e-9, 1e-6))
-"""Tolerance of the solver for numbers of order 1, the tolerance accepted if rounding prevents it, and the one tried
-last.
-"""
+"""Tolerance of the solver for numbers of order 1, that accepted if rounding prevents it, and those tried last."""
 
 _SOFT = 1e-9
 """Weight of forces relative to the residual, if the contacts cannot produce the motion."""
 
-_TIES = 1e-9
+_TIE_WEIGHT = 1e-9
 """Weight of forces relative to efforts, which selects the least of all forces with the same efforts."""
 
 
@@ -60,11 +58,11 @@ class Cone:
     contact: int
     friction: float
 
-    def outside(self, force: Array, normal: Array) -> float:
+    def distance(self, force: Array, normal: Array) -> float:
         """Returns the distance of a force from the cone, N; 0 inside."""
-        along = float(force @ normal)
-        across = float(np.sqrt(np.sum((force - along * normal) ** 2)))
-        return max(across - self.friction * along, -along)
+        normal_force = float(force @ normal)
+        tangential_force = float(np.sqrt(np.sum((force - normal_force * normal) ** 2)))
+        return max(tangential_force - self.friction * normal_force, -normal_force)
 
 
 def least_in_cones(
@@ -87,15 +85,18 @@ def least_in_cones(
     if efforts is not None:
         B, c = efforts
         gram = B.T @ B
-        weight = float(np.trace(gram))  # the solver's tolerances are absolute, for numbers of order 1
-        if weight > RANK**2 * np.trace(A.T @ A):  # else no effort depends on the forces: they are minimised
-            P = gram / weight + _TIES * np.eye(n)
+        # The solver's tolerances are absolute, for numbers of order 1.
+        weight = float(np.trace(gram))
+        # Otherwise no effort depends on the forces, which are minimised then.
+        if weight > RANK**2 * np.trace(A.T @ A):
+            P = gram / weight + _TIE_WEIGHT * np.eye(n)
             linear = -B.T @ c / (size * weight)
-    f = _solved(P, linear, (rows, right), normals, cones)
-    if f is not None:  # the solver's residual, about 1e-12, is corrected in the forces
+    f = _minimum(P, linear, (rows, right), normals, cones)
+    if f is not None:
+        # The solver's residual, about 1e-12, is corrected in the forces.
         return (f + rows.T @ (right - rows @ f)) * size
     P = A.T @ A
-    f = _solved(P + _SOFT * max(float(np.trace(P)), 1e-300) * np.eye(n), -A.T @ b, None, normals, cones)
+    f = _minimum(P + _SOFT * max(float(np.trace(P)), 1e-300) * np.eye(n), -A.T @ b, None, normals, cones)
     if f is None:
         raise FailedPreconditionError("ground_reactions: the solver finds no forces within the friction cones")
     return f * size
@@ -104,11 +105,11 @@ def least_in_cones(
 def _independent(A: Array, b: Array) -> tuple[Array, Array]:
     """Returns the equations without dependent or contradictory rows, with orthonormal rows."""
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
-    kept = s > RANK * s.max(initial=0.0)
-    return Vt[kept], (U.T @ b)[kept] / s[kept]
+    independent = s > RANK * s.max(initial=0.0)
+    return Vt[independent], (U.T @ b)[independent] / s[independent]
 
 
-def _solved(
+def _minimum(
     P: Array, linear: Array, equations: tuple[Array, Array] | None, normals: Array, cones: Sequence[Cone]
 ) -> Array | None:
     """Returns the minimum of f^T P f / 2 + linear f, or None if the solver fails."""
@@ -116,35 +117,36 @@ def _solved(
 
     clarabel = load("a contact whose friction cone binds, unlike one with rigid=True,", "clarabel")
     n = len(linear)
-    rows, right, kinds = [], [], []
+    rows, sides, kinds = [], [], []
     if equations is not None and len(equations[1]):
         rows.append(equations[0])
-        right.append(equations[1])
+        sides.append(equations[1])
         kinds.append(clarabel.ZeroConeT(len(equations[1])))
     for cone in cones:
         normal = normals[cone.contact]
-        across = np.linalg.svd(normal[None, :])[2][1:]
+        tangents = np.linalg.svd(normal[None, :])[2][1:]
         place = slice(3 * cone.contact, 3 * cone.contact + 3)
         if cone.friction > 0.0:
-            parts = [(np.vstack([cone.friction * normal, across]), clarabel.SecondOrderConeT(3))]
+            # a cone, since a pyramid of 8 sides has 6 % less friction along its diagonals
+            parts = [(np.vstack([cone.friction * normal, tangents]), clarabel.SecondOrderConeT(3))]
         else:
-            parts = [(normal[None, :], clarabel.NonnegativeConeT(1)), (across, clarabel.ZeroConeT(2))]
+            parts = [(normal[None, :], clarabel.NonnegativeConeT(1)), (tangents, clarabel.ZeroConeT(2))]
         for block, kind in parts:
             row = np.zeros((len(block), n))
             row[:, place] = -block  # s = 0 - row f
             rows.append(row)
-            right.append(np.zeros(len(block)))
+            sides.append(np.zeros(len(block)))
             kinds.append(kind)
     upper = sparse.triu(sparse.csc_matrix(P)).tocsc()
-    held = sparse.csc_matrix(np.vstack(rows))
-    for asked, taken in _TOLERANCES:
+    matrix = sparse.csc_matrix(np.vstack(rows))
+    for tolerance, fallback in _TOLERANCES:
         settings = clarabel.DefaultSettings()
         settings.verbose = False
         settings.max_threads = 1
         for name in ("tol_gap_abs", "tol_gap_rel", "tol_feas"):
-            setattr(settings, name, asked)
-            setattr(settings, f"reduced_{name}", taken)
-        solution = clarabel.DefaultSolver(upper, linear, held, np.concatenate(right), kinds, settings).solve()
+            setattr(settings, name, tolerance)
+            setattr(settings, f"reduced_{name}", fallback)
+        solution = clarabel.DefaultSolver(upper, linear, matrix, np.concatenate(sides), kinds, settings).solve()
         status, f = str(solution.status), np.array(solution.x)
         if status in ("Solved", "AlmostSolved") and np.isfinite(f).all():
             return f
@@ -188,65 +190,62 @@ def ground_reactions(
         NotFoundError: There is no joint or link of a name.
         FailedPreconditionError: An intermediate result overflows, or a cone is active and its solver is not installed.
     """
-    pushing = listed(contacts, batches=True)
-    check_links(robot, pushing)
+    touching = listed(contacts, batches=True)
+    check_links(robot, touching)
     g = robot.gravity if gravity is None else gravity
-    given = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
-    q, v, a, g = (vectors(name, value, length) for name, value, length in given)
-    driven = driven_entries(robot.configuration, undriven)
-    free = [k for k in range(robot.nv) if k not in driven]
-    needed = robot.inverse_dynamics(q, v, a, gravity=g, wrenches=wrenches)
-    leads = {"state": needed.shape[:-1]}
-    for k, contact in enumerate(pushing):
+    vectors_of = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
+    q, v, a, g = (vectors(name, value, length) for name, value, length in vectors_of)
+    actuated = driven_entries(robot.configuration, undriven)
+    free = [k for k in range(robot.nv) if k not in actuated]
+    required = robot.inverse_dynamics(q, v, a, gravity=g, wrenches=wrenches)
+    leads = {"state": required.shape[:-1]}
+    for k, contact in enumerate(touching):
         leads |= {f"contacts[{k}].{part}": np.shape(getattr(contact, part))[:-1] for part in ("point", "normal")}
     lead = broadcast(leads)
-    points = Points(robot, pushing)
+    points = Points(robot, touching)
     J = points.at(q).J
-    needed = np.broadcast_to(needed, (*lead, robot.nv))
-    J = np.broadcast_to(J.reshape(*J.shape[:-3], 3 * len(pushing), robot.nv), (*lead, 3 * len(pushing), robot.nv))
-    if not (np.isfinite(needed).all() and np.isfinite(J).all()):
+    required = np.broadcast_to(required, (*lead, robot.nv))
+    J = np.broadcast_to(J.reshape(*J.shape[:-3], 3 * len(touching), robot.nv), (*lead, 3 * len(touching), robot.nv))
+    if not (np.isfinite(required).all() and np.isfinite(J).all()):
         raise FailedPreconditionError("ground_reactions has no answer: numbers on the way are not finite")
-    A, B = np.ascontiguousarray(J[..., free].mT), np.ascontiguousarray(J[..., driven].mT)
-    force, rank = _least(A, needed[..., free])
+    A, B = np.ascontiguousarray(J[..., free].mT), np.ascontiguousarray(J[..., actuated].mT)
+    force, rank = _least_norm(A, required[..., free])
     if least == "efforts":
-        force = force + _least_efforts(A, B, needed[..., driven], force)
-    cones = [Cone(k, contact.friction or 0.0) for k, contact in enumerate(pushing) if not contact.rigid]
+        force = force + _least_efforts(A, B, required[..., actuated], force)
+    cones = [Cone(k, contact.friction or 0.0) for k, contact in enumerate(touching) if not contact.rigid]
     if cones:  # replace the forces of the states with a force outside its cone
-        normals = np.broadcast_to(points.normal, (*lead, len(pushing), 3))
+        normals = np.broadcast_to(points.normal, (*lead, len(touching), 3))
         for state in np.ndindex(lead):
-            f, normal, b = force[state].reshape(-1, 3), normals[state], needed[state]
+            f, normal, b = force[state].reshape(-1, 3), normals[state], required[state]
             slack = _WITHIN * max(float(np.abs(f).max(initial=0.0)), 1e-300)
-            if any(cone.outside(f[cone.contact], normal[cone.contact]) > slack for cone in cones):
-                efforts_of = (B[state], b[driven]) if least == "efforts" else None
+            if any(cone.distance(f[cone.contact], normal[cone.contact]) > slack for cone in cones):
+                efforts_of = (B[state], b[actuated]) if least == "efforts" else None
                 force[state] = least_in_cones(A[state], b[free], normal, cones, efforts_of)
-    tau = needed - _times(np.ascontiguousarray(J.mT), force)
-    forces = force.reshape(*lead, len(pushing), 3)
-    size, rest = (np.sqrt(np.sum(x[..., free] ** 2, axis=-1)) for x in (needed, tau))
-    residual = np.where(size > 0.0, rest / np.where(size > 0.0, size, 1.0), 0.0)
+    tau = required - _times(np.ascontiguousarray(J.mT), force)
+    forces = force.reshape(*lead, len(touching), 3)
+    size, residue = (np.sqrt(np.sum(x[..., free] ** 2, axis=-1)) for x in (required, tau))
+    residual = np.where(size > 0.0, residue / np.where(size > 0.0, size, 1.0), 0.0)
     supported = np.asarray(residual <= SUPPORTED, dtype=float)
-    return GroundReactions(
-        tau, forces, residual[()], supported[()], rank=rank[()], indeterminate=(3.0 * len(pushing) - rank)[()]
-    )
+    indeterminate = 3.0 * len(touching) - rank
+    return GroundReactions(tau, forces, residual[()], supported[()], rank=rank[()], indeterminate=indeterminate[()])
 
 
 def cost(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
     """Returns the predicted cost of a request; see `Computation.cost`."""
-    contacts, acting = inputs["contacts"], inputs.get("wrenches") or ()
+    contacts, wrenches = inputs["contacts"], inputs.get("wrenches") or ()
     shapes = [given_shape(inputs.get(name), 1) for name in ("q", "v", "a", "gravity")]
     shapes += [np.shape(part)[:-1] for c in contacts for part in (c.point, c.normal)]
-    lead = leading([*shapes, *wrench_shapes(acting, 1), overlay_lead(inputs.get("overlay"))])
+    lead = leading([*shapes, *wrench_shapes(wrenches, 1), overlay_lead(inputs.get("overlay"))])
     states, n, nv = count(lead), 3 * len(contacts), sizes["nv"]
     solved = not all(contact.rigid for contact in contacts)
     work = _STATE_S + len(contacts) * _CONTACT_S + (n + nv) ** 3 * _CUBE_S + sizes["nl"] * nv * _ENTRY_S
     work += _SOLVE_S + len(contacts) * _SOLVE_CONTACT_S + n**3 * _SOLVE_CUBE_S if solved else 0.0
     reply = 8 * states * (nv + n + 4)
-    memory = 8 * states * (8 * sizes["nl"] * nv + 6 * n * (nv + n))
-    return Cost(
-        _CALL_S + states * work, COPIES * reply + memory, reply, lead, wrenches=len(acting), contacts=len(contacts)
-    )
+    memory = COPIES * reply + 8 * states * (8 * sizes["nl"] * nv + 6 * n * (nv + n))
+    return Cost(_CALL_S + states * work, memory, reply, lead, wrenches=len(wrenches), contacts=len(contacts))
 
 
-def _least(A: Array, b: Array, strongest: Array | None = None) -> tuple[Array, Array]:
+def _least_norm(A: Array, b: Array, strongest: Array | None = None) -> tuple[Array, Array]:
     """Returns the least-squares solution of A x = b with least norm, and the rank of A.
 
     strongest: the scale for `RANK`; None is the largest singular value of A.
@@ -255,32 +254,30 @@ def _least(A: Array, b: Array, strongest: Array | None = None) -> tuple[Array, A
     if not rows or not columns:
         return np.zeros((*A.shape[:-2], columns)), np.zeros(A.shape[:-2])
     U, s, Vt = np.linalg.svd(A, full_matrices=False)
-    kept = s > RANK * (s[..., :1] if strongest is None else strongest[..., None])
-    inverse = np.where(kept, 1.0 / np.where(kept, s, 1.0), 0.0)
+    independent = s > RANK * (s[..., :1] if strongest is None else strongest[..., None])
+    inverse = np.where(independent, 1.0 / np.where(independent, s, 1.0), 0.0)
     x = _times(np.ascontiguousarray(Vt.mT), inverse * _times(np.ascontiguousarray(U.mT), b))
-    return x, kept.sum(axis=-1).astype(float)
+    return x, independent.sum(axis=-1).astype(float)
 
 
-def _inside(A: Array) -> Array:
+def _internal_projector(A: Array) -> Array:
     """Returns the projector on the null space of A, the internal forces."""
     rows, columns = A.shape[-2:]
     unit = np.broadcast_to(np.eye(columns), (*A.shape[:-2], columns, columns))
     if not rows or not columns:
         return unit
     _, s, Vt = np.linalg.svd(A, full_matrices=False)
-    kept = np.where((s > RANK * s[..., :1])[..., None], Vt, 0.0)
-    return unit - _product(np.ascontiguousarray(kept.mT), kept)
+    basis = np.where((s > RANK * s[..., :1])[..., None], Vt, 0.0)
+    return unit - _product(np.ascontiguousarray(basis.mT), basis)
 
 
-def _least_efforts(A: Array, B: Array, needed: Array, force: Array) -> Array:
-    """Returns the internal forces to add so that the efforts needed - B f are least; of these, the least forces.
-
-    Internal forces within one link do not change efforts: their B is rounding relative to A and B.
-    """
-    within = _inside(A)
+def _least_efforts(A: Array, B: Array, required: Array, force: Array) -> Array:
+    """Returns the internal forces to add so that the efforts needed - B f are least; of these, the least forces."""
+    internal = _internal_projector(A)
+    # Internal forces within one link do not change efforts: their B is rounding relative to A and B.
     strongest = np.maximum(*(np.abs(part).max(axis=(-2, -1), initial=0.0) for part in (A, B)))
-    found, _ = _least(_product(B, within), needed - _times(B, force), strongest)
-    return _times(within, found)
+    combination, _ = _least_norm(_product(B, internal), required - _times(B, force), strongest)
+    return _times(internal, combination)
 
 
 def _times(M: Array, x: Array) -> Array:

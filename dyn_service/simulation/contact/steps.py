@@ -37,10 +37,20 @@ from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.model.steps import STEPS, WEIGHTS
-from dyn_service.simulation.contact.supports import Pushing, Supported, Supports, heavy
+from dyn_service.simulation.contact.supports import Pushing, Supports, SupportState, heavy
 from dyn_service.simulation.divergence import diverged
-from dyn_service.simulation.integrators.stick_slip import Equation, Sticking, moved
+from dyn_service.simulation.integrators.stick_slip import (
+    Equation,
+    ExtrapolatedSticking,
+    Sticking,
+    StickingStep,
+    after_step,
+    passive_forces_of,
+)
 from dyn_service.simulation.task import Task
+
+_DEPENDENT = 1e-9
+"""Smallest singular value, relative to the largest, of the rows of sticking joints that are held."""
 
 _MAX_PASSES, _SAME_PUSH = 10, 1e-3
 """Maximum number of solutions of a `stick_slip` step, until friction bounds match the normal forces, and the relative
@@ -59,103 +69,146 @@ class Share(NamedTuple):
     dissipated: Array
 
 
-class Solved(NamedTuple):
-    """The solution of a `stick_slip` step. v: (..., nv) at its end. Impulses: pushed (..., n) of one-sided supports,
-    rubbed (..., nc, 2) of friction, held (..., nr, 3) of rigid contacts.
+class StepSolution(NamedTuple):
+    """The solution of a `stick_slip` step. v: (..., nv) at its end. Impulses: normal (..., n) of one-sided supports,
+    friction (..., nc, 2), rigid (..., nr, 3) of rigid contacts.
     """
 
     equation: Equation
-    on: Supported
+    support: SupportState
     v: Array
-    pushed: Array
-    rubbed: Array
-    held: Array
+    normal: Array
+    friction: Array
+    rigid: Array
 
 
 class StickSlipSteps:
-    """Steps of `stick_slip` with supports. sticking: the steps without supports."""
+    """Steps of `stick_slip` with supports, or of robots with closed loops. sticking: the steps without them.
 
-    def __init__(self, robot: RobotQueries, task: Task, supports: Supports) -> None:
+    parts: as for `Sticking`.
+    """
+
+    def __init__(self, robot: RobotQueries, task: Task, supports: Supports, parts: int | None = None) -> None:
         self._task, self._supports = task, supports
-        self.sticking = Sticking(robot, task)
+        self.sticking = Sticking(robot, task, parts)
+        self._dt = self.sticking.dt
 
-    def solved(
+    def solve(
         self,
         k: int,
         q: Array,
         v: Array,
         tau: Array,
-        acting: list[Wrench] | None,
-        on: Supported | None = None,
-        braked: Array | None = None,
-    ) -> Solved:
+        wrenches: list[Wrench] | None,
+        support: SupportState | None = None,
+        brakes: Array | None = None,
+    ) -> StepSolution:
         """Returns the solution of step k of this part; errors as `Sticking.step`.
 
-        on: the supports at its start, if known. braked: (nv,) velocities that brakes enforce, NaN for joints without a
-        brake; None: no brake.
+        support: the supports at its start, if known. brakes: (nv,) velocities that brakes enforce, NaN for joints
+        without a brake; None: no brake.
         """
         supports, sticking = self._supports, self.sticking
-        equation, on = sticking.equation(q, v, tau, acting), supports.at(q, v) if on is None else on
-        if braked is not None:
-            equation = _braked(equation, braked)
-        pushed = np.zeros(on.pushing.load.shape)
-        rubbed = np.zeros((*v.shape[:-1], len(supports.points), 2))
-        held = np.zeros((*v.shape[:-1], len(supports.rigid), 3))
-        if on.pushing.load.shape[-1] + len(supports.rigid) == 0:
-            reached = sticking.solved(k, equation)
+        equation = sticking.equation(q, v, tau, wrenches)
+        support = supports.state(q, v) if support is None else support
+        if brakes is not None:
+            # a dominating inertia whose velocity is prescribed: the equation keeps its size and its matrix its symmetry
+            inertia = heavy(equation.M, brakes)
+            equation = equation._replace(A=equation.A + inertia, r=equation.r + inertia @ np.nan_to_num(brakes))
+        normal = np.zeros(support.pushing.load.shape)
+        friction = np.zeros((*v.shape[:-1], len(supports.points), 2))
+        rigid = np.zeros((*v.shape[:-1], len(supports.rigid), 3))
+        if support.pushing.load.shape[-1] + len(supports.rigid) == 0 and equation.N is None:
+            v_end = sticking.solve(k, equation)
         else:
-            reached = np.empty(v.shape)
+            v_end = np.empty(v.shape)
             for index in np.ndindex(v.shape[:-1]):
                 try:
-                    one = self._least(index, equation, v, on)
+                    solution = self._solution(index, equation, v, support)
                 except np.linalg.LinAlgError:
                     raise sticking.singular(k) from None
-                if one is None:
-                    raise sticking.lost(k)
-                reached[index], pushed[index], rubbed[index] = one.v, one.pushing, one.rubbing
-                held[index] = one.held.reshape(-1, 3)
-        if braked is not None:
-            reached = np.where(np.isnan(braked), reached, braked)
-        return Solved(equation, on, reached, pushed, rubbed, held)
+                if solution is None:
+                    raise sticking.not_converged(k)
+                v_end[index], normal[index], friction[index] = solution.v, solution.normal, solution.friction
+                rigid[index] = solution.rigid.reshape(-1, 3)
+        if brakes is not None:
+            v_end = np.where(np.isnan(brakes), v_end, brakes)
+        return StepSolution(equation, support, v_end, normal, friction, rigid)
 
-    def forces(self, found: Solved) -> Array:
+    def forces(self, solution: StepSolution) -> Array:
         """Returns the contact forces (..., nc, 3) N, averaged over the step."""
-        supports, dt = self._supports, self._task.dt
-        soft = supports.forces(found.pushed[..., supports.joints :], found.rubbed)
-        return supports.in_order(soft / dt, found.held / dt)
+        supports, dt = self._supports, self._dt
+        soft = supports.forces(solution.normal[..., supports.joints :], solution.friction)
+        return supports.in_order(soft / dt, solution.rigid / dt)
 
-    def _least(self, index: tuple[int, ...], equation: Equation, v: Array, on: Supported) -> Found | None:
+    def _solution(self, index: tuple[int, ...], equation: Equation, v: Array, support: SupportState) -> Solution | None:
         """Returns the velocities of one state, with exactly zero for sticking joints; None if the iteration fails.
 
         Friction is bounded by normal forces, which are part of the solution: the step is solved repeatedly with the
         normal forces of the previous solution until they no longer change.
         """
-        dt, nv, sticking, supports = self._task.dt, self._task.at.nv, self.sticking, self._supports
+        dt, nv, sticking, supports = self._dt, self._task.configuration.nv, self.sticking, self._supports
         friction = np.broadcast_to(sticking.friction, v.shape)[index]
         rubbing = np.flatnonzero(friction)
         pairs = np.zeros((len(rubbing), 2, nv))
         pairs[np.arange(len(rubbing)), 0, rubbing] = 1.0
-        rows = np.concatenate([pairs, on.tangents[index]])
-        pushing = Pushing(*(x[index] for x in on.pushing))
-        pushers = Pushers(pushing.rows, dt * pushing.load, dt * (pushing.damping + dt * pushing.stiffness))
-        held = HeldRows(
-            on.held.J[index].reshape(3 * len(supports.rigid), nv),
-            np.ravel(-on.held.gap[index][:, None] / supports.time * supports.rigid.normal),
-        )
-        joints, start = len(rubbing), v[index]
-        bound = supports.bound(dt * pushing.forces(pushing.rows @ start))
+        rows = np.concatenate([pairs, support.tangents[index]])
+        pushing = Pushing(*(x[index] for x in support.pushing))
+        pushers = OneSided(pushing.rows, dt * pushing.load, dt * (pushing.damping + dt * pushing.stiffness))
+        drift = -support.rigid.gap[index][:, None] / supports.time * supports.rigid.normal
+        rigid = HeldRows(support.rigid.J[index].reshape(3 * len(supports.rigid), nv), np.ravel(drift))
+        A, r, n_joints, v_guess = equation.A[index], equation.r[index], len(rubbing), v[index]
+        N = None if equation.N is None else equation.N[index]
+        if N is not None:  # the same in y, with v' = N y
+            N = N[:, N.any(axis=0)]
+            A, r, v_guess = N.T @ A @ N, N.T @ r, np.linalg.lstsq(N, v_guess, rcond=None)[0]
+            rows, rigid = rows @ N, rigid._replace(rows=rigid.rows @ N)
+            pushing = pushing._replace(rows=pushing.rows @ N)
+            pushers = pushers._replace(rows=pushing.rows)
+        limit = supports.friction_limit(dt * pushing.forces(pushing.rows @ v_guess))
+        # the bound of the step's beginning alone would let an impact rub with 0.98 of its normal impulse at mu = 0.8
         for _ in range(_MAX_PASSES):
-            limits = np.concatenate([dt * friction[rubbing], bound])
-            found = velocities(equation.A[index], equation.r[index], start, pushers, Rubbing(rows, limits), held)
-            if found is None:
+            sliding = FrictionPairs(rows, np.concatenate([dt * friction[rubbing], limit]))
+            solution = velocities(A, r, v_guess, pushers, sliding, rigid)
+            if solution is None:
                 return None
-            before, bound, start = bound, supports.bound(found.pushing), found.v
-            holds = found.sticks[joints:] & (np.sum(found.rubbing[joints:] ** 2, axis=-1) <= bound**2)
-            if np.all(holds | (np.abs(bound - before) <= _SAME_PUSH * bound)):
+            previous, limit, v_guess = limit, supports.friction_limit(solution.normal), solution.v
+            consistent = solution.sticks[n_joints:] & (np.sum(solution.friction[n_joints:] ** 2, axis=-1) <= limit**2)
+            if np.all(consistent | (np.abs(limit - previous) <= _SAME_PUSH * limit)):
                 break
-        assert found is not None
-        found.v[rubbing[found.sticks[:joints]]] = 0.0
-        return found._replace(rubbing=found.rubbing[joints:])
+        assert solution is not None
+        sticks = solution.sticks[:n_joints]
+        v_end = solution.v
+        if N is not None:
+            # Sticking joints creep; the motion without their creeping keeps the loops closed.
+            held = rows[:n_joints][sticks, 0]
+            y = v_end - np.linalg.pinv(held, rcond=_DEPENDENT) @ (held @ v_end)
+            at_rest = np.abs(y).max(initial=0.0) <= _DEPENDENT * np.abs(v_end).max(initial=0.0)
+            v_end = np.zeros(nv) if at_rest else N @ y
+        v_end[rubbing[sticks]] = 0.0
+        return solution._replace(v=v_end, friction=solution.friction[n_joints:])
+
+
+class _ClosedSticking:
+    """Steps of `stick_slip` of a robot with closed loops and without supports. parts: as for `Sticking`."""
+
+    def __init__(self, robot: RobotQueries, task: Task, parts: int | None) -> None:
+        self._robot, self._configuration = robot, task.configuration
+        self._steps = StickSlipSteps(robot, task, Supports(robot, task), parts)
+
+    def step(self, k: int, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> tuple[Array, Array]:
+        loops, dt = self._robot.closed_motion, self._steps.sticking.dt
+        assert loops is not None
+        loops.check_efforts(tau)
+        return loops.closed_state(*after_step(self._configuration, q, self._steps.solve(k, q, v, tau, wrenches).v, dt))
+
+
+def closed_sticking(robot: RobotQueries, task: Task) -> StickingStep:
+    """Returns the steps of `stick_slip` of a robot with closed loops; extrapolated if the task has two substeps."""
+    if task.substeps == 1:
+        return _ClosedSticking(robot, task, None)
+    whole, half = (_ClosedSticking(robot, task, parts) for parts in (1, 2))
+    return ExtrapolatedSticking(task.configuration, whole, half)
 
 
 class SupportedSteps:
@@ -165,26 +218,26 @@ class SupportedSteps:
         self._robot, self._task = robot, task
         self._supports = Supports(robot, task)
         self._formula = STEPS.get(task.integrator)
-        self._held_by = StickSlipSteps(robot, task, self._supports) if self._formula is None else None
-        self._most = robot.limits.efforts if task.effort_limits else np.full(task.at.nv, np.inf)
+        self._stick_slip = StickSlipSteps(robot, task, self._supports) if self._formula is None else None
+        self._effort_limit = robot.limits.efforts if task.effort_limits else np.full(task.configuration.nv, np.inf)
         self._records: list[dict[str, Array]] = []
         self._share: Share | None = None
-        self._seen: tuple[Array, Array, Supported] | None = None
-        self._begin(task.v)
+        self._support_cache: tuple[Array, Array, SupportState] | None = None
+        self._start_record(task.v)
 
-    def begin(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> None:
+    def begin(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> None:
         """Records the initial state, under the loads of the first step."""
-        _, self._share = self._evaluated(q, v, np.clip(tau, -self._most, self._most), acting)
+        _, self._share = self._evaluate(q, v, np.clip(tau, -self._effort_limit, self._effort_limit), wrenches)
         self.record(-1, q, v)
 
-    def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+    def step(self, k: int, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> tuple[Array, Array]:
         """Returns the state after step k of this part, under limited efforts and wrenches."""
-        cut = np.clip(tau, -self._most, self._most)
-        self._clamped += cut != tau
-        if self._held_by is None:
-            q, v, share = self._explicit(q, v, cut, acting)
+        limited = np.clip(tau, -self._effort_limit, self._effort_limit)
+        self._clamped += limited != tau
+        if self._stick_slip is None:
+            q, v, share = self._explicit(q, v, limited, wrenches)
         else:
-            q, v, share = self._implicit(k, q, v, cut, acting, self._held_by)
+            q, v, share = self._implicit(k, q, v, limited, wrenches, self._stick_slip)
         self._work += share.work
         self._dissipated += share.dissipated
         self._share = share
@@ -197,27 +250,27 @@ class SupportedSteps:
             FailedPreconditionError: A force or an energy is no longer finite.
         """
         assert self._share is not None
-        stored = self._supports.stored(self._at(q, v))
-        found: dict[str, Array] = {
+        energy = self._supports.stored_energy(self._support_state(q, v))
+        values: dict[str, Array] = {
             "contact_forces": self._share.contacts,
             "stop_efforts": np.broadcast_to(self._share.stops, v.shape),
             "clamped": self._clamped,
             "work": self._work,
-            "stored": np.broadcast_to(stored, (*v.shape[:-1], 2)),
+            "stored": np.broadcast_to(energy, (*v.shape[:-1], 2)),
             "dissipated": self._dissipated,
         }
-        for name, array in found.items():
+        for name, array in values.items():
             if not np.isfinite(array).all() and np.isfinite(q).all() and np.isfinite(v).all():
                 task = self._task
-                end = (task.first_step + k + 1) * task.dt
-                raise diverged(task.first_step + k + 1, end, f"{name.replace('_', ' ')} are no longer finite")
-        self._records.append(found)
-        self._begin(v)
+                end_s = (task.first_step + k + 1) * task.dt
+                raise diverged(task.first_step + k + 1, end_s, f"{name.replace('_', ' ')} are no longer finite")
+        self._records.append(values)
+        self._start_record(v)
 
     def account(self) -> dict[str, Array]:
         """Returns the records as fields of a `Trajectory`."""
         task = self._task
-        wanted = {
+        requested = {
             "contact_forces": bool(task.contacts),
             "stop_efforts": task.position_limits or task.velocity_limits,
             "clamped": task.effort_limits,
@@ -225,138 +278,140 @@ class SupportedSteps:
         return {
             name: np.stack([record[name] for record in self._records], axis=-3 if name == "contact_forces" else -2)
             for name in self._records[0]
-            if wanted.get(name, True)
+            if requested.get(name, True)
         }
 
-    def _at(self, q: Array, v: Array) -> Supported:
+    def _support_state(self, q: Array, v: Array) -> SupportState:
         """Returns the supports at a state; a step may start at a recorded state."""
-        if self._seen is None or self._seen[0] is not q or self._seen[1] is not v:
-            self._seen = q, v, self._supports.at(q, v)
-        return self._seen[2]
+        if self._support_cache is None or self._support_cache[0] is not q or self._support_cache[1] is not v:
+            self._support_cache = q, v, self._supports.state(q, v)
+        return self._support_cache[2]
 
-    def _begin(self, v: Array) -> None:
+    def _start_record(self, v: Array) -> None:
         """Starts a new record."""
         lead = v.shape[:-1]
         self._clamped, self._work, self._dissipated = np.zeros(v.shape), np.zeros((*lead, 2)), np.zeros((*lead, 4))
 
-    def _evaluated(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Share]:
+    def _evaluate(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> tuple[Array, Share]:
         """Returns accelerations at a state, with forces and powers."""
         robot, task, supports = self._robot, self._task, self._supports
-        on = self._at(q, v)
-        doing = supports.acting(on, v)
-        efforts = tau + doing.efforts
-        a = robot.forward_dynamics(q, v, efforts, gravity=task.gravity, wrenches=acting, method=task.method)
-        taken, rigid = np.zeros(v.shape[:-1]), np.zeros((0, 3))
+        if robot.closed_motion is not None:
+            robot.closed_motion.check_efforts(tau)
+            q, v = robot.closed_motion.closed_state(q, v)
+        support = self._support_state(q, v)
+        forces = supports.evaluate(support, v)
+        efforts = tau + forces.efforts
+        if robot.closed_motion is not None:
+            a = robot.closed_motion.accelerations(q, v, efforts, gravity=task.gravity, wrenches=wrenches)
+        else:
+            a = robot.forward_dynamics(q, v, efforts, gravity=task.gravity, wrenches=wrenches, method=task.method)
+        rigid_loss, rigid = np.zeros(v.shape[:-1]), np.zeros((0, 3))
         if len(supports.rigid):
-            a, rigid, taken = supports.holding(on, q, v, a)
-        lost = [robot.passive_forces(q, v).dissipated, doing.lost[..., 0], doing.lost[..., 1] + taken, 0.0 * taken]
-        share = Share(
-            supports.in_order(doing.contacts, rigid),
-            doing.stops,
-            self._power(q, v, tau, acting),
-            np.stack(np.broadcast_arrays(*lost), axis=-1),
+            a, rigid, rigid_loss = supports.with_rigid(support, q, v, a)
+        joint_loss, (stop_loss, contact_loss) = (
+            passive_forces_of(robot)(q, v).dissipated,
+            np.moveaxis(forces.loss, -1, 0),
         )
+        losses = [joint_loss, stop_loss, contact_loss + rigid_loss, 0.0 * rigid_loss]
+        dissipated, power = np.stack(np.broadcast_arrays(*losses), axis=-1), self._power(q, v, tau, wrenches, v)
+        share = Share(supports.in_order(forces.contacts, rigid), forces.stops, power, dissipated)
         return a, share
 
-    def _power(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None, at: Array | None = None) -> Array:
-        """Returns the powers (..., 2) W of efforts and external wrenches, at velocities `at`, or v."""
-        moved = v if at is None else at
-        of_efforts = np.sum(tau * moved, axis=-1)
-        if not acting:
-            return np.stack([of_efforts, np.zeros_like(of_efforts)], axis=-1)
-        gravity, still = self._task.gravity, np.zeros(self._task.at.nv)
-        alone = self._robot.inverse_dynamics(q, v, still, gravity=gravity)
-        pushed = self._robot.inverse_dynamics(q, v, still, gravity=gravity, wrenches=acting)
-        return np.stack(np.broadcast_arrays(of_efforts, np.sum((alone - pushed) * moved, axis=-1)), axis=-1)
+    def _power(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None, speeds: Array) -> Array:
+        """Returns the powers (..., 2) W of efforts and external wrenches at a state, weighted with `speeds`."""
+        effort_power = np.sum(tau * speeds, axis=-1)
+        if not wrenches:
+            return np.stack([effort_power, np.zeros_like(effort_power)], axis=-1)
+        if self._robot.closed_motion is not None:
+            wrench_power = np.sum(self._robot.closed_motion.efforts_of(q, wrenches) * speeds, axis=-1)
+            return np.stack(np.broadcast_arrays(effort_power, wrench_power), axis=-1)
+        gravity, no_acceleration = self._task.gravity, np.zeros(self._task.configuration.nv)
+        unloaded = self._robot.inverse_dynamics(q, v, no_acceleration, gravity=gravity)
+        loaded = self._robot.inverse_dynamics(q, v, no_acceleration, gravity=gravity, wrenches=wrenches)
+        return np.stack(np.broadcast_arrays(effort_power, np.sum((unloaded - loaded) * speeds, axis=-1)), axis=-1)
 
-    def _explicit(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array, Share]:
+    def _explicit(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> tuple[Array, Array, Share]:
         """Makes a step with the forces at its stages."""
         task = self._task
         stages: list[Share] = []
 
         def acceleration(q: Array, v: Array) -> Array:
-            a, share = self._evaluated(q, v, tau, acting)
+            a, share = self._evaluate(q, v, tau, wrenches)
             stages.append(share)
             return a
 
         assert self._formula is not None
-        q, v = self._formula(acceleration, q, v, task.dt, on=task.at)
+        q, v = self._formula(acceleration, q, v, task.dt, on=task.configuration)
         weights = WEIGHTS[task.integrator]
         parts = zip(*stages, strict=True)
         mean = Share(*(np.asarray(sum(w * x for w, x in zip(weights, part, strict=True))) for part in parts))
         return q, v, mean._replace(work=task.dt * mean.work, dissipated=task.dt * mean.dissipated)
 
     def _implicit(
-        self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None, steps: StickSlipSteps
+        self, k: int, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None, steps: StickSlipSteps
     ) -> tuple[Array, Array, Share]:
         """Makes a step with the forces at its end."""
         task, dt, sticking, n = self._task, self._task.dt, steps.sticking, self._supports.joints
-        found = steps.solved(k, q, v, tau, acting, self._at(q, v))
-        equation, on, reached, pushed, rubbed, held = found
-        pushing = on.pushing
-        x = np.einsum("...mn,...n->...m", pushing.rows, reached)
-        gained = pushing.stored(pushing.depth - dt * x) - pushing.stored(pushing.depth)
-        lost = -pushed * x - gained
-        across = np.einsum("...ckn,...n->...ck", on.tangents, reached)
-        drifting = np.einsum("...cin,...n->...ci", on.held.J, reached)
-        of_contacts = lost[..., n:].sum(axis=-1) - np.sum(rubbed * across, axis=(-2, -1))
-        of_contacts = of_contacts - np.sum(held * drifting, axis=(-2, -1))
-        change, pulled = reached - v, dt**2 * sticking.stiffness * reached * v
+        solution = steps.solve(k, q, v, tau, wrenches, self._support_state(q, v))
+        equation, support, v_end, normal, friction, rigid = solution
+        pushing = support.pushing
+        x = np.einsum("...mn,...n->...m", pushing.rows, v_end)
+        stored_change = pushing.stored_energy(pushing.depth - dt * x) - pushing.stored_energy(pushing.depth)
+        loss = -normal * x - stored_change
+        tangential_v = np.einsum("...ckn,...n->...ck", support.tangents, v_end)
+        rigid_v = np.einsum("...cin,...n->...ci", support.rigid.J, v_end)
+        contact_loss = loss[..., n:].sum(axis=-1) - np.sum(friction * tangential_v, axis=(-2, -1))
+        contact_loss = contact_loss - np.sum(rigid * rigid_v, axis=(-2, -1))
+        change, spring_work = v_end - v, dt**2 * sticking.stiffness * v_end * v
         dissipated = [
-            dt * np.sum(sticking.damping * reached**2 + sticking.friction * np.abs(reached), axis=-1),
-            lost[..., :n].sum(axis=-1),
-            of_contacts,
-            np.sum(change * np.einsum("...ij,...j->...i", equation.M, change) - pulled, axis=-1) / 2.0,
+            dt * np.sum(sticking.damping * v_end**2 + sticking.friction * np.abs(v_end), axis=-1),
+            loss[..., :n].sum(axis=-1),
+            contact_loss,
+            np.sum(change * np.einsum("...ij,...j->...i", equation.M, change) - spring_work, axis=-1) / 2.0,
         ]
         share = Share(
-            steps.forces(found),
-            np.einsum("...mn,...m->...n", pushing.rows[..., :n, :], pushed[..., :n]) / dt,
-            dt * self._power(q, v, tau, acting, at=reached),
+            steps.forces(solution),
+            np.einsum("...mn,...m->...n", pushing.rows[..., :n, :], normal[..., :n]) / dt,
+            dt * self._power(q, v, tau, wrenches, v_end),
             np.stack(dissipated, axis=-1),
         )
-        return *moved(task.at, q, reached, dt), share
-
-
-def _braked(equation: Equation, braked: Array) -> Equation:
-    """Adds brakes as a dominating inertia with prescribed velocities."""
-    more = heavy(equation.M, braked)
-    return equation._replace(A=equation.A + more, r=equation.r + more @ np.nan_to_num(braked))
+        return *after_step(task.configuration, q, v_end, dt), share
 
 
 _YIELD = 1e-6
 """Regularisation of a held direction, relative to its inverse inertia."""
 
-_MAX_ITERATIONS, _MAX_TRIES = 200, 40
+_MAX_ITERATIONS, _MAX_LINE_SEARCH = 200, 40
 """Maximum number of iterations, and of those of the line search."""
 
-_SETTLED, _ROUNDED = 1e-22, 1e4
+_SMALLEST_SHARE, _ROUNDING_FACTOR = 1e-22, 1e4
 """Fraction of the step's energy below which a change is rounding: 1e-11 of the velocities; and the factor on it within
 which an iteration may stop if it no longer improves.
 """
 
-_ENOUGH = 0.1
+_SLOPE_SHARE = 0.1
 """Relative slope at which a line search ends."""
 
 _TINY = 1e-300
 
 
-class Pushers(NamedTuple):
-    """rows: (m, n). most: (m,) l, impulses at x = 0. slope: (m,) K, more than 0."""
+class OneSided(NamedTuple):
+    """rows: (m, n). at_rest: (m,) l, impulses at x = 0. slope: (m,) K, more than 0."""
 
     rows: Array
-    most: Array
+    at_rest: Array
     slope: Array
 
     def impulses(self, x: Array) -> Array:
         """Returns the impulses (m,) at velocities x."""
-        return np.maximum(self.most - self.slope * x, 0.0)
+        return np.maximum(self.at_rest - self.slope * x, 0.0)
 
 
-class Rubbing(NamedTuple):
-    """rows: (p, 2, n). bound: (p,) g, impulses, at least 0."""
+class FrictionPairs(NamedTuple):
+    """rows: (p, 2, n). limit: (p,) g, impulses, at least 0."""
 
     rows: Array
-    bound: Array
+    limit: Array
 
 
 class HeldRows(NamedTuple):
@@ -366,17 +421,19 @@ class HeldRows(NamedTuple):
     target: Array
 
 
-class Found(NamedTuple):
-    """v: (n,). pushing: (m,), rubbing: (p, 2), held: (s,) impulses on the robot along the rows. sticks: (p,)."""
+class Solution(NamedTuple):
+    """v: (n,). normal: (m,), friction: (p, 2), rigid: (s,) impulses on the robot along the rows. sticks: (p,)."""
 
     v: Array
-    pushing: Array
-    rubbing: Array
-    held: Array
+    normal: Array
+    friction: Array
+    rigid: Array
     sticks: NDArray[np.bool_]
 
 
-def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, held: HeldRows) -> Found | None:
+def velocities(
+    A: Array, r: Array, start: Array, supports: OneSided, friction: FrictionPairs, rigid: HeldRows
+) -> Solution | None:
     """Returns v' of this module's docstring for one state, and the impulses; None if the iteration fails.
 
     A: (n, n), symmetric, positive definite. r: (n,) N m s | N s. start: (n,) initial guess.
@@ -384,120 +441,121 @@ def velocities(A: Array, r: Array, start: Array, push: Pushers, rub: Rubbing, he
     Raises:
         np.linalg.LinAlgError: A is singular.
     """
-    everything = (A, r, start, *push, *rub, *held)
-    if not isfinite(sum(float(x.sum()) for x in everything)):  # the motion diverges
-        sizes = (r.shape, push.most.shape, rub.rows.shape[:2], held.target.shape)
+    numbers = (A, r, start, *supports, *friction, *rigid)
+    # The motion diverges: without this, the iteration would run to its end on NaN.
+    if not isfinite(sum(float(x.sum()) for x in numbers)):
+        sizes = (r.shape, supports.at_rest.shape, friction.rows.shape[:2], rigid.target.shape)
         v, pushing, rubbing, holding = (np.full(size, np.nan) for size in sizes)
-        return Found(v, pushing, rubbing, holding, np.zeros(len(rub.bound), dtype=bool))
+        return Solution(v, pushing, rubbing, holding, np.zeros(len(friction.limit), dtype=bool))
     inverse = np.asarray(np.linalg.inv(A), dtype=np.float64)
-    laws = _Laws.of(inverse, push, rub, held)
-    enough = _SETTLED * float(r @ inverse @ r)
-    v, least = laws.guess(A, r, laws.rows @ start), np.inf
+    laws = _Laws.of(inverse, supports, friction, rigid)
+    rounding = _SMALLEST_SHARE * float(r @ inverse @ r)
+    v, smallest = laws.guess(A, r, laws.rows @ start), np.inf
     for _ in range(_MAX_ITERATIONS):
         x = laws.rows @ v
         g = A @ v - r - laws.impulses(x) @ laws.rows
         p = -np.linalg.solve(A + laws.curvature(x), g)
-        left = -float(g @ p)
-        if left <= enough or (left >= least and left <= _ROUNDED * enough):
-            return laws.found(v, x)
-        least = min(least, left)
-        v = v + _along(laws, x, laws.rows @ p, float(p @ (A @ v - r)), float(p @ A @ p), left) * p
+        decrement = -float(g @ p)
+        if decrement <= rounding or (decrement >= smallest and decrement <= _ROUNDING_FACTOR * rounding):
+            return laws.solution(v, x)
+        smallest = min(smallest, decrement)
+        v = v + _step_length(laws, x, laws.rows @ p, float(p @ (A @ v - r)), float(p @ A @ p), decrement) * p
     return None
 
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """All rows, stacked: one-sided supports, first and second rows of friction pairs, held directions; and their
-    impulses.
-    """
+    """All rows, stacked: supports, first and second rows of friction pairs, held directions; and their impulses."""
 
     rows: Array
-    push: Pushers
-    bound: Array
+    push: OneSided
+    limit: Array
     epsilon: Array
     stiff: Array
     target: Array
 
     @classmethod
-    def of(cls, inverse: Array, push: Pushers, rub: Rubbing, held: HeldRows) -> _Laws:
-        rows = np.concatenate([push.rows, rub.rows[:, 0], rub.rows[:, 1], held.rows])
-        ease = np.sum((rows @ inverse) * rows, axis=-1)
-        m, p = len(push.most), len(rub.bound)
-        of_pairs = (ease[m : m + p] + ease[m + p : m + 2 * p]) / 2.0
-        epsilon = np.maximum(_YIELD * of_pairs * rub.bound, _TINY)
-        return cls(rows, push, rub.bound, epsilon, 1.0 / np.maximum(_YIELD * ease[m + 2 * p :], _TINY), held.target)
+    def of(cls, inverse: Array, supports: OneSided, friction: FrictionPairs, rigid: HeldRows) -> _Laws:
+        rows = np.concatenate([supports.rows, friction.rows[:, 0], friction.rows[:, 1], rigid.rows])
+        mobility = np.sum((rows @ inverse) * rows, axis=-1)
+        m, p = len(supports.at_rest), len(friction.limit)
+        pair_mobility = (mobility[m : m + p] + mobility[m + p : m + 2 * p]) / 2.0
+        epsilon = np.maximum(_YIELD * pair_mobility * friction.limit, _TINY)
+        stiff = 1.0 / np.maximum(_YIELD * mobility[m + 2 * p :], _TINY)
+        return cls(rows, supports, friction.limit, epsilon, stiff, rigid.target)
 
     def parts(self, x: Array) -> tuple[Array, Array, Array]:
         """Splits velocities along the rows into those of supports, of pairs (2, p), and of held directions."""
-        m, p = len(self.push.most), len(self.bound)
+        m, p = len(self.push.at_rest), len(self.limit)
         return x[:m], x[m : m + 2 * p].reshape(2, p), x[m + 2 * p :]
 
     def impulses(self, x: Array) -> Array:
         """Returns the impulses on the robot along each row."""
-        away, across, off = self.parts(x)
-        rubbing = -across * (self.bound / np.maximum(_lengths(across), self.epsilon))
-        return np.concatenate([self.push.impulses(away), rubbing.ravel(), -self.stiff * (off - self.target)])
+        separating, tangential, rigid_v = self.parts(x)
+        friction = -tangential * (self.limit / np.maximum(_lengths(tangential), self.epsilon))
+        return np.concatenate([self.push.impulses(separating), friction.ravel(), -self.stiff * (rigid_v - self.target)])
 
     def guess(self, A: Array, r: Array, x: Array) -> Array:
         """Returns v' for fixed active supports and sliding pairs, those at velocities x."""
-        away, across, _ = self.parts(x)
-        speed = _lengths(across)
+        separating, tangential, _ = self.parts(x)
+        speed = _lengths(tangential)
         slides = speed > self.epsilon / _YIELD
-        stick = np.where(slides, 0.0, self.bound / self.epsilon)
-        rubbing = -across * np.where(slides, self.bound / np.maximum(speed, _TINY), 0.0)
-        pushes = self.push.impulses(away) > 0.0
-        slopes = np.concatenate([np.where(pushes, self.push.slope, 0.0), stick, stick, self.stiff])
-        most = np.concatenate([np.where(pushes, self.push.most, 0.0), rubbing.ravel(), self.stiff * self.target])
-        found: Array = np.linalg.solve(A + (self.rows.T * slopes) @ self.rows, r + most @ self.rows)
-        return found
+        sticking_slope = np.where(slides, 0.0, self.limit / self.epsilon)
+        sliding = -tangential * np.where(slides, self.limit / np.maximum(speed, _TINY), 0.0)
+        pushes = self.push.impulses(separating) > 0.0
+        slopes = np.concatenate([np.where(pushes, self.push.slope, 0.0), sticking_slope, sticking_slope, self.stiff])
+        offsets = np.concatenate([np.where(pushes, self.push.at_rest, 0.0), sliding.ravel(), self.stiff * self.target])
+        v: Array = np.linalg.solve(A + (self.rows.T * slopes) @ self.rows, r + offsets @ self.rows)
+        return v
 
     def curvature(self, x: Array) -> Array:
         """Returns (n, n), the negative derivative of the impulses with respect to joint velocities."""
-        away, across, _ = self.parts(x)
-        m, p = len(self.push.most), len(self.bound)
+        separating, tangential, _ = self.parts(x)
+        m, p = len(self.push.at_rest), len(self.limit)
         diagonal = np.empty(len(x))
-        diagonal[:m] = np.where(self.push.impulses(away) > 0.0, self.push.slope, 0.0)
+        diagonal[:m] = np.where(self.push.impulses(separating) > 0.0, self.push.slope, 0.0)
         diagonal[m + 2 * p :] = self.stiff
-        speed = _lengths(across)
-        slope = self.bound / np.maximum(speed, self.epsilon)
+        speed = _lengths(tangential)
+        slope = self.limit / np.maximum(speed, self.epsilon)
         slides = speed > self.epsilon
-        first, second = np.where(slides, across / np.maximum(speed, self.epsilon), 0.0)
+        first, second = np.where(slides, tangential / np.maximum(speed, self.epsilon), 0.0)
         diagonal[m : m + p], diagonal[m + p : m + 2 * p] = slope * (1.0 - first**2), slope * (1.0 - second**2)
         mixed = (self.rows[m : m + p].T * (slope * first * second)) @ self.rows[m + p : m + 2 * p]
-        found: Array = (self.rows.T * diagonal) @ self.rows - mixed - mixed.T
-        return found
+        hessian: Array = (self.rows.T * diagonal) @ self.rows - mixed - mixed.T
+        return hessian
 
-    def found(self, v: Array, x: Array) -> Found:
-        pushing, rubbing, held = self.parts(self.impulses(x))
-        _, across, _ = self.parts(x)
-        return Found(v, pushing, rubbing.T, held, _lengths(across) <= self.epsilon)
+    def solution(self, v: Array, x: Array) -> Solution:
+        normal, friction, rigid = self.parts(self.impulses(x))
+        _, tangential, _ = self.parts(x)
+        return Solution(v, normal, friction.T, rigid, _lengths(tangential) <= self.epsilon)
 
 
-def _along(laws: _Laws, x: Array, dx: Array, linear: float, square: float, left: float) -> float:
+def _step_length(laws: _Laws, x: Array, dx: Array, linear: float, square: float, decrement: float) -> float:
     """Returns the step length along dx at which the slope is near zero, by false position with bisection.
 
-    x: velocities along the rows. linear, square: the slope of the quadratic part at the start, and its change. left:
-    the negative slope at the start.
+    x: velocities along the rows. linear, square: the slope of the quadratic part at the start, and its change.
+    decrement: the negative slope at the start.
     """
 
     def slope(share: float) -> float:
         return linear + share * square - float(laws.impulses(x + share * dx) @ dx)
 
-    low, high, at_low, at_high = 0.0, 1.0, -left, slope(1.0)
-    if at_high <= _ENOUGH * left:
+    low, high, low_slope, high_slope = 0.0, 1.0, -decrement, slope(1.0)
+    if high_slope <= _SLOPE_SHARE * decrement:
         return 1.0
-    for k in range(_MAX_TRIES):
-        middle = (low * at_high - high * at_low) / (at_high - at_low) if k % 3 else 0.5 * (low + high)
-        at_middle = slope(middle)
-        if abs(at_middle) <= _ENOUGH * left:
-            return middle
-        if at_middle < 0.0:
-            low, at_low = middle, at_middle
+    for k in range(_MAX_LINE_SEARCH):
+        # every third one a bisection, since false position alone can keep one end for ever
+        share = (low * high_slope - high * low_slope) / (high_slope - low_slope) if k % 3 else 0.5 * (low + high)
+        step_slope = slope(share)
+        if abs(step_slope) <= _SLOPE_SHARE * decrement:
+            return share
+        if step_slope < 0.0:
+            low, low_slope = share, step_slope
         else:
-            high, at_high = middle, at_middle
+            high, high_slope = share, step_slope
     return high if low == 0.0 else low
 
 
-def _lengths(across: Array) -> Array:
+def _lengths(pairs: Array) -> Array:
     """Returns the lengths (p,) of (2, p)."""
-    return np.asarray(np.sqrt(across[0] ** 2 + across[1] ** 2))
+    return np.asarray(np.sqrt(pairs[0] ** 2 + pairs[1] ** 2))

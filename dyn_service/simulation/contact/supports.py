@@ -1,7 +1,6 @@
 """Supports of a simulated robot: joint stops, velocity limits, contacts with planes.
 
-    one-sided   f = (k delta - c x)+    c = min(k d delta, m / 2h)    stops, contacts: x separation velocity, delta
-    depth
+    one-sided   f = (k delta - c x)+    c = min(k d delta, m / 2h)    stops, contacts: x separation velocity
                 f = c (|v| - v_max)+    c = m / T                     velocity limits
     friction    f = -mu f_n X / sqrt(|X|^2 + w^2)                     contacts: X tangential velocity
 
@@ -63,6 +62,9 @@ region of stability, |h w| = 2.7 at a real part of -1/4.
 _SEEDS = range(7)
 """Number of random configurations in which the inertia is evaluated, in addition to the neutral one."""
 
+_HELD = 1e-12
+"""Mobility relative to the largest one, below which closed loops hold a joint or a point: their rounding is 1e-15."""
+
 BRAKES = 1e9
 """Inertia of a braked joint relative to its own; its reciprocal is the compliance of the brake."""
 
@@ -86,33 +88,33 @@ class Pushing(NamedTuple):
         """Returns the forces (..., n) at velocities x (..., n)."""
         return np.maximum(self.load - self.damping * x, 0.0)
 
-    def stored(self, depth: Array) -> Array:
+    def stored_energy(self, depth: Array) -> Array:
         """Returns the stored energy (..., n) J."""
         return np.asarray(self.stiffness * np.maximum(depth, 0.0) ** 2 / 2.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Supported:
+class SupportState:
     """The supports at one state.
 
-    pushing: stops and velocity limits, then points. tangents: (..., nc, 2, nv) of the points that are not rigid. held:
+    pushing: stops and velocity limits, then points. tangents: (..., nc, 2, nv) of the points that are not rigid. rigid:
     the rigid points.
     """
 
     pushing: Pushing
     tangents: Array
-    held: Placed
+    rigid: Placed
 
 
-class Acting(NamedTuple):
+class SupportForces(NamedTuple):
     """The forces of the supports. efforts: (..., nv) in total, stops: (..., nv) of stops. contacts: (..., nc, 3) N.
-    lost: (..., 2) W, dissipated by stops and contacts.
+    loss: (..., 2) W, dissipated by stops and contacts.
     """
 
     efforts: Array
     stops: Array
     contacts: Array
-    lost: Array
+    loss: Array
 
 
 class Supports:
@@ -125,52 +127,53 @@ class Supports:
     """
 
     def __init__(self, robot: RobotQueries, task: Task) -> None:
-        at, limits = robot.configuration, robot.limits
-        self._robot, self._nv, self._contacts = robot, at.nv, task.contacts
-        arms = [skew(each.radius * np.asarray(each.normal, dtype=np.float64)) for each in task.contacts]
+        configuration, limits = robot.configuration, robot.limits
+        self._robot, self._nv, self._contacts = robot, configuration.nv, task.contacts
+        arms = [skew(contact.radius * np.asarray(contact.normal, dtype=np.float64)) for contact in task.contacts]
         self._arms = -np.array(arms).reshape(-1, 3, 3)
         steps = _STEPS_OF_STICK_SLIP if task.integrator == "stick_slip" else _STEPS
         self.time = task.stop_time or steps * task.dt
         self._least_damping_time = task.dt / _FOLLOWS
         check_links(robot, task.contacts)
-        soft, rigid = ([c for c in task.contacts if c.rigid is which] for which in (False, True))
+        soft, rigid = ([c for c in task.contacts if c.rigid is rigidity] for rigidity in (False, True))
         self.order = [task.contacts.index(c) for c in (*soft, *rigid)]
         self.points, self.rigid = Points(robot, soft), Points(robot, rigid)
         self.normal = self.points.normal
         self.tangents = np.array([_tangents(n) for n in self.normal]).reshape(len(soft), 2, 3)
-        of_joints, of_points = self._inertias(task)
+        joint_inertia, point_inertia = self._inertias(task)
         for k, contact in enumerate(soft):
-            if not np.isfinite(of_points[..., k]).all():
-                raise InvalidArgumentError(
-                    f"contacts[{task.contacts.index(contact)}]: no joint moves link '{contact.link}'",
-                    path=f"contacts[{task.contacts.index(contact)}].link",
-                )
-        bounded = [
+            if not np.isfinite(point_inertia[..., k]).all():
+                path = f"contacts[{task.contacts.index(contact)}]"
+                text = f"{path}: no joint moves link '{contact.link}'"
+                raise InvalidArgumentError(text, path=f"{path}.link")
+        slices = zip(configuration.joints, configuration.q_slices, configuration.v_slices, strict=True)
+        limited = [
             (in_q.start, in_v.start)
-            for joint, in_q, in_v in zip(at.joints, at.q_slices, at.v_slices, strict=True)
+            for joint, in_q, in_v in slices
             if joint.nq == joint.nv == 1 == robot.free[in_v.start]  # locked joints have no supports
             and np.isfinite([limits.lower[in_q], limits.upper[in_q]]).any()
         ]
-        bounded = bounded if task.position_limits else []
-        self._in_q, self._in_v = [q for q, _ in bounded], [v for _, v in bounded]
+        limited = limited if task.position_limits else []
+        self._in_q, self._in_v = [q for q, _ in limited], [v for _, v in limited]
         self._lower, self._upper = limits.lower[self._in_q], limits.upper[self._in_q]
-        self._braked = np.flatnonzero(np.isfinite(limits.speeds)).tolist() if task.velocity_limits else []
-        self._speeds = limits.speeds[self._braked]
+        self._speed_limited = np.flatnonzero(np.isfinite(limits.speeds)).tolist() if task.velocity_limits else []
+        self._speeds = limits.speeds[self._speed_limited]
         slowest = 0.0 if task.integrator == "stick_slip" else self._least_damping_time
-        self._brake = of_joints[..., self._braked] / max(self.time, slowest)
-        self.joints = len(bounded) + len(self._braked)
-        inertia = np.concatenate([of_joints[..., self._in_v], of_points], axis=-1)
-        self._follows = inertia / self._least_damping_time
-        given = [task.stop_damping if c.damping is None else c.damping for c in soft]
-        self._damping = np.array([task.stop_damping] * len(bounded) + given)
+        self._brake = joint_inertia[..., self._speed_limited] / max(self.time, slowest)
+        self.joints = len(limited) + len(self._speed_limited)
+        inertia = np.concatenate([joint_inertia[..., self._in_v], point_inertia], axis=-1)
+        self._damping_limit = inertia / self._least_damping_time
+        damping = [task.stop_damping if c.damping is None else c.damping for c in soft]
+        self._damping = np.array([task.stop_damping] * len(limited) + damping)
+        # from step and robot, not from the state, so that a motion in parts equals the whole to the last bit
         stiffness = inertia / self.time**2
-        own = np.array([np.nan] * len(bounded) + [np.nan if c.stiffness is None else c.stiffness for c in soft])
-        self._stiffness = np.where(np.isnan(own), stiffness, own)
+        chosen_k = np.array([np.nan] * len(limited) + [np.nan if c.stiffness is None else c.stiffness for c in soft])
+        self._stiffness = np.where(np.isnan(chosen_k), stiffness, chosen_k)
         largest = inertia * _STIFFEST.get(task.integrator, np.inf) / task.dt**2
         too_stiff = self._stiffness > largest
         if too_stiff.any():
             k = int(np.argwhere(too_stiff)[0, -1])
-            names = [f"the stop of joint '{at.velocity_joints[entry]}'" for entry in self._in_v]
+            names = [f"the stop of joint '{configuration.velocity_joints[entry]}'" for entry in self._in_v]
             names += [f"contacts[{task.contacts.index(c)}] of link '{c.link}'" for c in soft]
             value, limit = (float(np.max(x[..., k])) for x in (self._stiffness, largest))
             raise FailedPreconditionError(
@@ -179,142 +182,148 @@ class Supports:
             )
         self._friction = np.array([c.friction for c in soft])
         self._width = np.array([PRISMATIC_WIDTH if c.width is None else c.width for c in soft])
-        self._widening = self._least_damping_time / of_points
+        self._widening = self._least_damping_time / point_inertia
 
     def _inertias(self, task: Task) -> tuple[Array, Array]:
         """Returns m of the joints, (..., nv), and of the points, (..., nc)."""
-        robot = self._robot
-        drawn = [robot.random_configuration(seed=seed) for seed in _SEEDS]
-        q = np.stack([task.at.neutral, *drawn])
-        robot.check_inertia("simulate", q)
-        q = q.reshape(len(q), *(1,) * (robot.mass_matrix(task.at.neutral).ndim - 2), task.at.nq)
-        try:
-            inverse = np.linalg.inv(robot.mass_matrix(q))
-        except np.linalg.LinAlgError:
-            raise FailedPreconditionError(
-                "stops and contacts need a mass matrix that is regular: a massless branch moves"
-            ) from None
-        of_joints = 1.0 / np.einsum("k...ii->k...i", inverse).max(axis=0, initial=0.0) if self._nv else np.zeros(0)
+        q, inverse = self._sampled_mobility(task)
+        mobility = np.einsum("k...ii->k...i", inverse).max(axis=0, initial=0.0) if self._nv else np.zeros(0)
+        if self._robot.closed_motion is not None:
+            # A joint that the loops hold needs no stop: any finite inertia serves.
+            mobility = np.where(mobility > _HELD * mobility.max(axis=-1, keepdims=True, initial=0.0), mobility, 1.0)
+        joint_inertia = 1.0 / mobility
         if not len(self.points):
-            return of_joints, np.zeros((*of_joints.shape[:-1], 0))
+            return joint_inertia, np.zeros((*joint_inertia.shape[:-1], 0))
         J = self.points.at(q).J
         response = np.einsum("k...ain,k...nm,k...bjm->k...abij", J, inverse, J)
+        if self._robot.closed_motion is not None:
+            size = (
+                np.sum(J**2, axis=(-2, -1))[..., None, None] * np.abs(inverse).max(axis=(-2, -1))[..., None, None, None]
+            )
+            response = np.where(np.abs(response) > _HELD * size[..., None], response, 0.0)
         with np.errstate(divide="ignore"):
-            return of_joints, 1.0 / np.linalg.norm(response, ord=2, axis=(-2, -1)).sum(axis=-1).max(axis=0)
+            return joint_inertia, 1.0 / np.linalg.norm(response, ord=2, axis=(-2, -1)).sum(axis=-1).max(axis=0)
 
-    def at(self, q: Array, v: Array) -> Supported:
+    def _sampled_mobility(self, task: Task) -> tuple[Array, Array]:
+        """Returns the neutral and random positions, or random closed ones, and M^-1 there, or the mobility."""
+        robot, loops = self._robot, self._robot.closed_motion
+        if loops is not None:
+            q = loops.samples
+            lead = (1,) * (robot.mass_matrix(q[0]).ndim - 2)
+            q = q.reshape(len(q), *lead, task.configuration.nq)
+            return q, loops.mobility(q)
+        samples = [robot.random_configuration(seed=seed) for seed in _SEEDS]
+        q = np.stack([task.configuration.neutral, *samples])
+        robot.check_inertia("simulate", q)
+        q = q.reshape(len(q), *(1,) * (robot.mass_matrix(task.configuration.neutral).ndim - 2), task.configuration.nq)
+        try:
+            return q, np.asarray(np.linalg.inv(robot.mass_matrix(q)))
+        except np.linalg.LinAlgError:
+            raise FailedPreconditionError("stops and contacts need inertia: a massless branch moves") from None
+
+    def state(self, q: Array, v: Array) -> SupportState:
         """Returns the supports at a state."""
-        of_q = q[..., self._in_q]
-        up = self._upper - of_q < of_q - self._lower
-        depth = np.where(up, of_q - self._upper, self._lower - of_q)
+        limited_q = q[..., self._in_q]
+        is_upper = self._upper - limited_q < limited_q - self._lower
+        depth = np.where(is_upper, limited_q - self._upper, self._lower - limited_q)
         gap, J = self.points.at(q) if len(self.points) else _nowhere(q, self._nv)
         lead = np.broadcast_shapes(q.shape[:-1], v.shape[:-1], gap.shape[:-1])
-        away = np.sign(v[..., self._braked])
-        rows = _joined(
+        direction = np.sign(v[..., self._speed_limited])
+        rows = _concatenate(
             lead,
-            _signed(np.where(up, -1.0, 1.0), self._in_v, self._nv),
-            _signed(-away, self._braked, self._nv),
+            _signed(np.where(is_upper, -1.0, 1.0), self._in_v, self._nv),
+            _signed(-direction, self._speed_limited, self._nv),
             np.einsum("ci,...cin->...cn", self.normal, J),
             axis=-2,
         )
-        depth = _joined(lead, depth, -gap)
-        damping = np.minimum(self._stiffness * self._damping * np.maximum(depth, 0.0), self._follows)
-        stops, brakes = len(self._in_v), len(self._braked)
-        none = np.zeros(brakes)
+        depth = _concatenate(lead, depth, -gap)
+        damping = np.minimum(self._stiffness * self._damping * np.maximum(depth, 0.0), self._damping_limit)
+        stop_count, brake_count = len(self._in_v), len(self._speed_limited)
+        zeros = np.zeros(brake_count)
 
         def with_brakes(x: Array, of_brakes: Array) -> Array:
-            return _joined(lead, x[..., :stops], of_brakes, x[..., stops:])
+            return _concatenate(lead, x[..., :stop_count], of_brakes, x[..., stop_count:])
 
         pushing = Pushing(
             rows,
             with_brakes(self._stiffness * depth, -self._brake * self._speeds),
-            with_brakes(self._stiffness, none),
+            with_brakes(self._stiffness, zeros),
             with_brakes(damping, self._brake),
-            with_brakes(depth, none),
+            with_brakes(depth, zeros),
         )
         tangents = np.einsum("cki,...cin->...ckn", self.tangents, J)
-        held = self.rigid.at(q) if len(self.rigid) else Placed(*_nowhere(q, self._nv))
-        return Supported(pushing, np.broadcast_to(tangents, (*lead, *tangents.shape[-3:])), held)
+        rigid = self.rigid.at(q) if len(self.rigid) else Placed(*_nowhere(q, self._nv))
+        return SupportState(pushing, np.broadcast_to(tangents, (*lead, *tangents.shape[-3:])), rigid)
 
-    def acting(self, on: Supported, v: Array) -> Acting:
+    def evaluate(self, support: SupportState, v: Array) -> SupportForces:
         """Returns the forces of the supports at velocities v."""
-        pushing, n = on.pushing, self.joints
+        pushing, n = support.pushing, self.joints
         x = _times(pushing.rows, v)
         f = pushing.forces(x)
-        X = np.einsum("...ckn,...n->...ck", on.tangents, v)
-        bound = self.bound(f)
-        width = np.maximum(self._width, bound * self._widening)
-        rubbing = -X * (bound / np.sqrt(np.sum(X**2, axis=-1) + width**2))[..., None]
-        kept = pushing.stiffness * np.maximum(pushing.depth, 0.0)
-        lost = (kept - f) * x
+        X = np.einsum("...ckn,...n->...ck", support.tangents, v)
+        friction_limit = self.friction_limit(f)
+        width = np.maximum(self._width, friction_limit * self._widening)
+        rubbing = -X * (friction_limit / np.sqrt(np.sum(X**2, axis=-1) + width**2))[..., None]
+        elastic = pushing.stiffness * np.maximum(pushing.depth, 0.0)
+        loss = (elastic - f) * x
         stops = np.einsum("...mn,...m->...n", pushing.rows[..., :n, :], f[..., :n])
         efforts = np.einsum("...mn,...m->...n", pushing.rows, f)
-        efforts = efforts + np.einsum("...ckn,...ck->...n", on.tangents, rubbing)
-        of_contacts = lost[..., n:].sum(axis=-1) - np.sum(rubbing * X, axis=(-2, -1))
-        return Acting(
-            efforts,
-            stops,
-            self.forces(f[..., n:], rubbing),
-            np.stack([lost[..., :n].sum(axis=-1), of_contacts], axis=-1),
-        )
+        efforts = efforts + np.einsum("...ckn,...ck->...n", support.tangents, rubbing)
+        contact_loss = loss[..., n:].sum(axis=-1) - np.sum(rubbing * X, axis=(-2, -1))
+        losses = np.stack([loss[..., :n].sum(axis=-1), contact_loss], axis=-1)
+        return SupportForces(efforts, stops, self.forces(f[..., n:], rubbing), losses)
 
-    def forces(self, pushing: Array, rubbing: Array) -> Array:
+    def forces(self, normal: Array, tangential: Array) -> Array:
         """Returns forces (..., nc, 3), world axes, from components along normals (..., nc), tangents (..., nc, 2)."""
-        across: Array = np.einsum("...ck,cki->...ci", rubbing, self.tangents)
-        return pushing[..., None] * self.normal + across
+        friction: Array = np.einsum("...ck,cki->...ci", tangential, self.tangents)
+        return normal[..., None] * self.normal + friction
 
-    def bound(self, f: Array) -> Array:
+    def friction_limit(self, f: Array) -> Array:
         """Returns the maximum friction (..., nc) of each contact for supporting forces f (..., n), N or N s."""
         return np.asarray(self._friction * f[..., self.joints :])
 
-    def stored(self, on: Supported) -> Array:
+    def stored_energy(self, support: SupportState) -> Array:
         """Returns the stored energies (..., 2) J, of stops and of contacts."""
-        kept = on.pushing.stored(on.pushing.depth)
-        return np.stack([kept[..., : self.joints].sum(axis=-1), kept[..., self.joints :].sum(axis=-1)], axis=-1)
+        energy = support.pushing.stored_energy(support.pushing.depth)
+        return np.stack([energy[..., : self.joints].sum(axis=-1), energy[..., self.joints :].sum(axis=-1)], axis=-1)
 
-    def holding(
-        self, on: Supported, q: Array, v: Array, free: Array, braked: Array | None = None
+    def with_rigid(
+        self, support: SupportState, q: Array, v: Array, free: Array, brakes: Array | None = None
     ) -> tuple[Array, Array, Array]:
         """Returns accelerations (..., nv) with rigid contacts, their forces (..., nr, 3), and the power they dissipate,
         W.
 
-        braked: (nv,) accelerations that brakes enforce, NaN for joints without a brake; None: no brake.
+        brakes: (nv,) accelerations that brakes enforce, NaN for joints without a brake; None: no brake.
         """
-        gap, J = on.held
+        gap, J = support.rigid
         x = np.einsum("...cin,...n->...ci", J, v)
-        wanted = -self.rigid.bias(q, v) - settling(gap, x, self.rigid.normal, self.time)
-        n = 3 * len(self.rigid)
-        M = self._robot.mass_matrix(q)
-        found = hold(
-            M if braked is None else M + heavy(M, braked),
-            free,
-            J.reshape(*J.shape[:-3], n, self._nv),
-            wanted.reshape(*wanted.shape[:-2], n),
-        )
-        forces = found.forces.reshape(*found.forces.shape[:-1], len(self.rigid), 3)
-        return found.a, forces, -np.sum(forces * x, axis=(-2, -1))
+        target = -self.rigid.bias(q, v) - settling(gap, x, self.rigid.normal, self.time)
+        n, loops = 3 * len(self.rigid), self._robot.closed_motion
+        rows, target = J.reshape(*J.shape[:-3], n, self._nv), target.reshape(*target.shape[:-2], n)
+        M = self._robot.mass_matrix(q) if loops is None else loops.tree_inertia(q)
+        inertia = M if brakes is None else M + heavy(M, brakes)
+        solution = hold(inertia, free, rows, target, None if loops is None else loops.mobility(q, inertia))
+        forces = solution.forces.reshape(*solution.forces.shape[:-1], len(self.rigid), 3)
+        return solution.a, forces, -np.sum(forces * x, axis=(-2, -1))
 
     def wrenches(self, forces: Array) -> list[Wrench]:
         """Converts forces (nc, 3) of all contacts to wrenches on links; a sphere's acts where it touches the plane."""
         torques = _times(self._arms, forces)
-        return [
-            Wrench(each.link, torque, force, each.point)
-            for each, torque, force in zip(self._contacts, torques, forces, strict=True)
-        ]
+        loads = zip(self._contacts, torques, forces, strict=True)
+        return [Wrench(contact.link, torque, force, contact.point) for contact, torque, force in loads]
 
     def in_brakes(self, q: Array, v: Array) -> list[Wrench]:
         """Returns the contact forces while brakes hold all joints. Rigid ones have none: the brakes carry the load."""
-        soft = self.acting(self.at(q, v), v).contacts
+        soft = self.evaluate(self.state(q, v), v).contacts
         return self.wrenches(self.in_order(soft, np.zeros((*q.shape[:-1], len(self.rigid), 3))))
 
     def in_order(self, soft: Array, rigid: Array) -> Array:
         """Returns the forces (..., nc, 3) of all contacts in the caller's order."""
         lead = np.broadcast_shapes(soft.shape[:-2], rigid.shape[:-2])
-        found = np.empty((*lead, len(self.order), 3))
-        found[..., self.order, :] = np.concatenate(
-            [np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (soft, rigid)], axis=-2
-        )
-        return found
+        forces = np.empty((*lead, len(self.order), 3))
+        parts = [np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (soft, rigid)]
+        forces[..., self.order, :] = np.concatenate(parts, axis=-2)
+        return forces
 
 
 class SupportedDynamics:
@@ -328,41 +337,44 @@ class SupportedDynamics:
 
     def __call__(self, q: Array, v: Array, tau: Array) -> Array:
         """Returns the accelerations (nv,) under the efforts tau (nv,)."""
-        return self.moved(q, v, tau)[0]
+        return self.solve(q, v, tau)[0]
 
-    def moved(self, q: Array, v: Array, tau: Array, braked: Array | None = None) -> tuple[Array, Array]:
+    def solve(self, q: Array, v: Array, tau: Array, brakes: Array | None = None) -> tuple[Array, Array]:
         """Returns accelerations (nv,) and contact forces (nc, 3) N, world axes, in the order of the task.
 
-        braked: as for `Supports.holding`.
+        brakes: as for `Supports.with_rigid`.
         """
         supports, robot = self.supports, self._robot
-        on = supports.at(q, v)
-        acting = supports.acting(on, v)
-        efforts, rigid = tau + acting.efforts, np.zeros((*q.shape[:-1], 0, 3))
-        a = robot.forward_dynamics(q, v, efforts) if braked is None else in_brakes(robot, q, v, efforts, braked)
+        if robot.closed_motion is not None:
+            q, v = robot.closed_motion.closed_state(q, v)
+        support = supports.state(q, v)
+        forces = supports.evaluate(support, v)
+        efforts, rigid = tau + forces.efforts, np.zeros((*q.shape[:-1], 0, 3))
+        if robot.closed_motion is not None:
+            a = robot.closed_motion.accelerations(q, v, efforts, brakes=brakes)
+        else:
+            a = robot.forward_dynamics(q, v, efforts) if brakes is None else in_brakes(robot, q, v, efforts, brakes)
         if len(supports.rigid):
-            a, rigid, _ = supports.holding(on, q, v, a, braked)
-        return a, supports.in_order(acting.contacts, rigid)
+            a, rigid, _ = supports.with_rigid(support, q, v, a, brakes)
+        return a, supports.in_order(forces.contacts, rigid)
 
 
-def in_brakes(robot: RobotQueries, q: Array, v: Array, tau: Array, braked: Array) -> Array:
-    """Returns the accelerations (nv,) with those of `braked` (nv,) enforced by brakes; NaN for joints without a
-    brake.
-    """
-    free = np.isnan(braked)
-    a = np.where(free, 0.0, braked)
+def in_brakes(robot: RobotQueries, q: Array, v: Array, tau: Array, brakes: Array) -> Array:
+    """Returns the accelerations (nv,) with those of `brakes` (nv,) enforced by brakes; NaN: joint without a brake."""
+    if robot.closed_motion is not None:
+        return robot.closed_motion.accelerations(q, v, tau, brakes=brakes)
+    free = np.isnan(brakes)
+    a = np.where(free, 0.0, brakes)
     robot.check_inertia("forward_dynamics", q, free.astype(float))
-    left = tau - robot.inverse_dynamics(q, v, a)
-    a[free] = np.linalg.solve(robot.mass_matrix(q)[np.ix_(free, free)], left[free])
+    residual = tau - robot.inverse_dynamics(q, v, a)
+    a[free] = np.linalg.solve(robot.mass_matrix(q)[np.ix_(free, free)], residual[free])
     return a
 
 
-def heavy(M: Array, braked: Array) -> Array:
-    """Returns the inertia (..., nv, nv) to add to M so that braked joints do not react to loads; NaN for joints without
-    a brake.
-    """
-    of_each = np.where(np.isnan(braked), 0.0, BRAKES * np.diagonal(M, axis1=-2, axis2=-1))
-    return np.asarray(of_each[..., None] * np.eye(len(braked)))
+def heavy(M: Array, brakes: Array) -> Array:
+    """Returns the inertia (..., nv, nv) to add to M so that braked joints do not react to loads; NaN: no brake."""
+    joint_inertia = np.where(np.isnan(brakes), 0.0, BRAKES * np.diagonal(M, axis1=-2, axis2=-1))
+    return np.asarray(joint_inertia[..., None] * np.eye(len(brakes)))
 
 
 def _tangents(normal: Array) -> Array:
@@ -383,18 +395,18 @@ def _nowhere(q: Array, nv: int) -> tuple[Array, Array]:
     return np.zeros((*q.shape[:-1], 0)), np.zeros((*q.shape[:-1], 0, 3, nv))
 
 
-def _joined(lead: tuple[int, ...], *parts: Array, axis: int = -1) -> Array:
+def _concatenate(lead: tuple[int, ...], *parts: Array, axis: int = -1) -> Array:
     """Concatenates the parts, broadcast to common leading axes."""
     parts = tuple(x for x in parts if x.shape[axis]) or parts[:1]
-    spread = [x if x.shape[:axis] == lead else np.broadcast_to(x, (*lead, *x.shape[axis:])) for x in parts]
-    return spread[0] if len(spread) == 1 else np.concatenate(spread, axis=axis)
+    arrays = [x if x.shape[:axis] == lead else np.broadcast_to(x, (*lead, *x.shape[axis:])) for x in parts]
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=axis)
 
 
 _DEPENDENT = 1e-10
 """A direction whose part of J M^-1 J^T is below this share of the largest depends on others: rounding is 1e-14."""
 
 
-class Held(NamedTuple):
+class ConstrainedMotion(NamedTuple):
     """a: (..., nv). forces: (..., m), along the rows. rank, violation: (...)."""
 
     a: Array
@@ -414,29 +426,26 @@ def contact_dynamics(
     gravity: ArrayLike | None = None,
     wrenches: Wrench | Sequence[Wrench] | None = None,
 ) -> ContactDynamics:
-    """Returns accelerations and forces with rigid contacts; arguments and errors are those of
-    `RobotQueries.contact_dynamics`.
-    """
-    at = robot.configuration
-    held_ones = listed(contacts)
-    check_links(robot, held_ones)
-    points = Points(robot, held_ones)
+    """Returns accelerations and contact forces; arguments and errors as in `RobotQueries.contact_dynamics`."""
+    rigid, nv = listed(contacts), robot.nv
+    check_links(robot, rigid)
+    points = Points(robot, rigid)
     if not (isinstance(settle, int | float) and 0.0 <= settle < np.inf):
         raise InvalidArgumentError(f"settle must be a time in s, at least 0, found {settle!r}", path="settle")
-    given = {"q": vectors("q", q, at.nq), "v": vectors("v", v, at.nv), "tau": vectors("tau", tau, at.nv)}
-    free = robot.forward_dynamics(*given.values(), gravity=gravity, wrenches=wrenches)
-    lead = broadcast({**{name: x.shape[:-1] for name, x in given.items()}, "a": free.shape[:-1]})
-    q, v = given["q"], given["v"]
+    state = {"q": vectors("q", q, robot.nq), "v": vectors("v", v, nv), "tau": vectors("tau", tau, nv)}
+    free = robot.forward_dynamics(*state.values(), gravity=gravity, wrenches=wrenches)
+    lead = broadcast({**{name: x.shape[:-1] for name, x in state.items()}, "a": free.shape[:-1]})
+    q, v = state["q"], state["v"]
     gap, J = points.at(q)
-    wanted = -points.bias(q, v)
+    target = -points.bias(q, v)
     if settle:
-        wanted = wanted - settling(gap, np.einsum("...cin,...n->...ci", J, v), points.normal, settle)
+        target = target - settling(gap, np.einsum("...cin,...n->...ci", J, v), points.normal, settle)
     n = 3 * len(points)
-    rows, wanted = J.reshape(*J.shape[:-3], n, at.nv), wanted.reshape(*wanted.shape[:-2], n)
-    found = hold(robot.mass_matrix(q), free, rows, wanted)
-    a, forces = np.broadcast_to(found.a, (*lead, at.nv)), found.forces
-    forces = np.broadcast_to(forces, (*lead, n)).reshape(*lead, len(points), 3)
-    return ContactDynamics(a, forces, np.broadcast_to(found.rank, lead), np.broadcast_to(found.violation, lead))
+    rows, target = J.reshape(*J.shape[:-3], n, nv), target.reshape(*target.shape[:-2], n)
+    solution = hold(robot.mass_matrix(q), free, rows, target)
+    a = np.broadcast_to(solution.a, (*lead, nv))
+    forces = np.broadcast_to(solution.forces, (*lead, n)).reshape(*lead, len(points), 3)
+    return ContactDynamics(a, forces, np.broadcast_to(solution.rank, lead), np.broadcast_to(solution.violation, lead))
 
 
 def settling(gap: Array, x: Array, normal: Array, time: float) -> Array:
@@ -444,47 +453,52 @@ def settling(gap: Array, x: Array, normal: Array, time: float) -> Array:
     return (2.0 / time) * x + (gap / time**2)[..., None] * normal
 
 
-def hold(M: Array, free: Array, J: Array, wanted: Array) -> Held:
+def hold(M: Array, free: Array, J: Array, target: Array, mobility: Array | None = None) -> ConstrainedMotion:
     """Returns the accelerations nearest to `free` with J a = wanted, and the forces that cause them; NaN in states
     whose numbers are not finite, as of a motion that diverges.
 
-    M: (..., nv, nv). free: (..., nv) accelerations without these forces. J: (..., m, nv). wanted: (..., m).
+    M: (..., nv, nv). free: (..., nv) accelerations without these forces. J: (..., m, nv). target: (..., m). mobility:
+    (..., nv, nv) instead of M^-1, with closed loops.
 
     Raises:
         FailedPreconditionError: M is singular; names the first such state of a batch.
     """
-    lead = np.broadcast_shapes(M.shape[:-2], free.shape[:-1], J.shape[:-2], wanted.shape[:-1])
+    lead = np.broadcast_shapes(M.shape[:-2], free.shape[:-1], J.shape[:-2], target.shape[:-1])
     finite = np.ones(lead, dtype=bool)
-    for x, core in ((M, 2), (free, 1), (J, 2), (wanted, 1)):
+    for x, core in ((M, 2), (free, 1), (J, 2), (target, 1)):
         finite &= np.isfinite(x).all(axis=tuple(range(-core, 0)))
     M, J = (np.where(finite[..., None, None], x, 0.0) for x in (M, J))
-    free, wanted = (np.where(finite[..., None], x, 0.0) for x in (free, wanted))
-    X = _solved(np.where(finite[..., None, None], M, np.eye(M.shape[-1])), np.swapaxes(J, -1, -2))
+    free, target = (np.where(finite[..., None], x, 0.0) for x in (free, target))
+    J_T = np.swapaxes(J, -1, -2)
+    if mobility is None:
+        X = _solve(np.where(finite[..., None, None], M, np.eye(M.shape[-1])), J_T)
+    else:
+        X = np.where(finite[..., None, None], mobility, 0.0) @ J_T
     response = J @ X
     finite &= np.isfinite(response).all(axis=(-2, -1))
-    missing = wanted - _times(J, free)
-    shares, directions = np.linalg.eigh(np.where(finite[..., None, None], response, 0.0))
-    kept = shares > _DEPENDENT * shares.max(axis=-1, keepdims=True, initial=0.0)
-    along = _times(np.swapaxes(directions, -1, -2), missing)
-    forces = _times(directions, np.where(kept, along / np.where(kept, shares, 1.0), 0.0))
+    missing = target - _times(J, free)
+    eigenvalues, directions = np.linalg.eigh(np.where(finite[..., None, None], response, 0.0))
+    independent = eigenvalues > _DEPENDENT * eigenvalues.max(axis=-1, keepdims=True, initial=0.0)
+    components = _times(np.swapaxes(directions, -1, -2), missing)
+    forces = _times(directions, np.where(independent, components / np.where(independent, eigenvalues, 1.0), 0.0))
     a = free + _times(X, forces)
-    violation = np.abs(_times(J, a) - wanted).max(axis=-1, initial=0.0)
+    violation = np.abs(_times(J, a) - target).max(axis=-1, initial=0.0)
     a, forces = (np.where(finite[..., None], x, np.nan) for x in (a, forces))
-    return Held(a, forces, *(np.where(finite, x, np.nan) for x in (kept.sum(axis=-1), violation)))
+    return ConstrainedMotion(a, forces, *(np.where(finite, x, np.nan) for x in (independent.sum(axis=-1), violation)))
 
 
-def _solved(M: Array, Jt: Array) -> Array:
+def _solve(M: Array, Jt: Array) -> Array:
     try:
         return np.asarray(np.linalg.solve(M, Jt))
     except np.linalg.LinAlgError:
-        where = ""
+        place = ""
         for index in np.ndindex(M.shape[:-2]):
             try:
                 np.linalg.inv(M[index])
             except np.linalg.LinAlgError:
-                where = f" at state {list(index)} of the batch" if index else ""
+                place = f" at state {list(index)} of the batch" if index else ""
                 break
-        raise FailedPreconditionError(f"the mass matrix is singular{where}: a massless branch moves") from None
+        raise FailedPreconditionError(f"the mass matrix is singular{place}: a massless branch moves") from None
 
 
 def _times(A: Any, x: Any) -> Any:

@@ -38,9 +38,7 @@ RELATIVE, ABSOLUTE = 1e-12, 1e-14
 """Largest estimated error of a step: RELATIVE |x| + ABSOLUTE."""
 
 NEAR = 1e2
-"""Largest d_(j-1) of a row that is accepted, in tolerances: some rows are needed for it, 36 % more evaluations in 36
-motions of four arms.
-"""
+"""Largest d_(j-1) of an accepted row, in tolerances; it costs 36 % more evaluations in motions of four arms."""
 
 MAX_EVALUATIONS = 100_000
 """Maximum number of accelerations between two times of the grid."""
@@ -76,8 +74,8 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
         FailedPreconditionError: The motion diverges, or takes too many evaluations; names step, time and joint.
         InvalidArgumentError: A function's value has the wrong shape.
     """
-    number, begin = task.first_step + k + 1, task.time(k)
-    integration = extrapolated(task.at, q, v, begin, task.dt)
+    step, begin_s = task.first_step + k + 1, task.time(k)
+    integration = extrapolated(task.configuration, q, v, begin_s, task.dt)
     fault: FailedPreconditionError | None = None
     try:
         t, q, v = next(integration)
@@ -87,28 +85,31 @@ def between(task: Task, k: int, q: Array, v: Array) -> Generator[Stage, Array, t
             # rejected.
             if np.isfinite(q).all() and np.isfinite(v).all():
                 try:
-                    a = yield Stage(q, v, *task.acting(k, q, v, t))
+                    if task.closed_state is not None:
+                        q, v = task.closed_state(q, v)
+                    # yielded, not called: a kernel, a socket or an event loop answers it
+                    a = yield Stage(q, v, *task.loads_at(k, q, v, t))
                 except FailedPreconditionError as not_finite:
                     fault = not_finite
             t, q, v = integration.send(a)
-    except StopIteration as done:
-        state: tuple[Array, Array] = done.value
+    except StopIteration as end_of_integration:
+        state: tuple[Array, Array] = end_of_integration.value
         return state
-    except StepLostError as lost:
+    except StepLostError as error:
         if fault is not None:
             raise fault from None
-        finite = np.zeros(lost.v.shape, dtype=bool)
-        end = (task.first_step + k + 1) * task.dt
-        raise no_longer_finite(task.at, number, end, task.dt, (lost.q, lost.v, lost.a), finite) from None
+        finite = np.zeros(error.v.shape, dtype=bool)
+        end_s = step * task.dt
+        raise no_longer_finite(task.configuration, step, end_s, task.dt, (error.q, error.v, error.a), finite) from None
     raise diverged(
-        number,
+        step,
         t,
         f"it needs more than {MAX_EVALUATIONS} evaluations between two times of the grid: it grows without bound, "
         f"or dt = {task.dt:g} s is too long for such a fast motion",
     )
 
 
-def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> Integration:
+def extrapolated(configuration: Configuration, q: Array, v: Array, t: float, dt: float) -> Integration:
     """Returns the state at t + dt (s). All members of a batch share the steps that the fastest of them needs.
 
     Quaternions deviate from unit length by the error of a step; they are normalised after it and before accelerations
@@ -117,16 +118,16 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
     Raises:
         StepLostError: The motion diverges.
     """
-    x = np.concatenate([q, v], axis=-1)
-    done, length = 0.0, dt
-    while done < dt:
-        left = dt - done
-        length = left if length > 0.999 * left else length
-        rates = yield from _rates(at, t + done, x)
+    x, nq = np.concatenate([q, v], axis=-1), configuration.nq
+    elapsed, length = 0.0, dt
+    while elapsed < dt:
+        remaining = dt - elapsed
+        length = remaining if length > 0.999 * remaining else length
+        rates = yield from _rates(configuration, t + elapsed, x)
         table: list[Array] = []
         error = difference = np.inf
         for j, count in enumerate(_SUBSTEPS):
-            row = [(yield from _midpoints(at, x, rates, t + done, length, count))]
+            row = [(yield from _midpoints(configuration, x, rates, t + elapsed, length, count))]
             for i in range(j):
                 ratio = (count / _SUBSTEPS[j - 1 - i]) ** 2
                 row.append(row[i] + (row[i] - table[i]) / (ratio - 1.0))
@@ -141,39 +142,38 @@ def extrapolated(at: Configuration, q: Array, v: Array, t: float, dt: float) -> 
         # The error of column j is proportional to the length to the power 2 j + 1 (j from 0).
         growth = 0.1 if not np.isfinite(error) else 0.9 * max(error, 1e-30) ** (-1.0 / (2 * j + 1))
         if accepted:
-            x = np.concatenate([at.normalised(table[-1][..., : at.nq]), table[-1][..., at.nq :]], axis=-1)
-            done = dt if length == left else done + length
+            x = np.concatenate([configuration.normalised(table[-1][..., :nq]), table[-1][..., nq:]], axis=-1)
+            elapsed = dt if length == remaining else elapsed + length
             length *= min(growth, 4.0)
         else:
             length *= min(max(growth, 0.05), 0.5)
             if not length > _SHORTEST * max(abs(t), dt):
-                raise StepLostError(x[..., : at.nq], x[..., at.nq :], rates[..., at.nq :])
-    return x[..., : at.nq], x[..., at.nq :]
+                raise StepLostError(x[..., :nq], x[..., nq:], rates[..., nq:])
+    return x[..., :nq], x[..., nq:]
 
 
-def _rates(at: Configuration, t: float, x: Array) -> Generator[tuple[float, Array, Array], Array, Array]:
+def _rates(configuration: Configuration, t: float, x: Array) -> Generator[tuple[float, Array, Array], Array, Array]:
     """Returns (q-dot, a) of the state x = (q, v)."""
-    q, v = x[..., : at.nq], x[..., at.nq :]
-    a = yield t, at.normalised(q), v  # accelerations are computed at valid positions, locally and remotely
-    return np.concatenate([at.rate(q, v), np.broadcast_to(a, v.shape)], axis=-1)
+    q, v = x[..., : configuration.nq], x[..., configuration.nq :]
+    # Accelerations are computed at valid positions, locally and remotely.
+    a = yield t, configuration.normalised(q), v
+    return np.concatenate([configuration.rate(q, v), np.broadcast_to(a, v.shape)], axis=-1)
 
 
 def _midpoints(
-    at: Configuration, x: Array, rates: Array, t: float, length: float, count: int
+    configuration: Configuration, x: Array, rates: Array, t: float, length: float, count: int
 ) -> Generator[tuple[float, Array, Array], Array, Array]:
     """Returns the state after `length`, by `count` substeps of the explicit midpoint rule, the first an Euler step."""
     h = length / count
-    before, here = x, x + h * rates
+    x_previous, x_now = x, x + h * rates
     for m in range(1, count):
-        moved = yield from _rates(at, t + m * h, here)
-        before, here = here, before + (2.0 * h) * moved
-    return here
+        rates_now = yield from _rates(configuration, t + m * h, x_now)
+        x_previous, x_now = x_now, x_previous + (2.0 * h) * rates_now
+    return x_now
 
 
 def _error(x: Array, better: Array, worse: Array) -> float:
-    """Returns the largest error of any member relative to the tolerance: root mean square over positions and
-    velocities.
-    """
-    allowed = ABSOLUTE + RELATIVE * np.maximum(np.abs(x), np.abs(better))
-    squares = np.sum(((better - worse) / allowed) ** 2, axis=-1)
+    """Returns the largest error of any member relative to the tolerance, the root mean square over its state."""
+    tolerance = ABSOLUTE + RELATIVE * np.maximum(np.abs(x), np.abs(better))
+    squares = np.sum(((better - worse) / tolerance) ** 2, axis=-1)
     return float(np.sqrt(squares.max(initial=0.0) / max(x.shape[-1], 1)))

@@ -42,15 +42,14 @@ joint. Positions and momenta contract alternately, so that every second change m
 one."""
 
 _SPREAD = 16.0
-"""Factor on the measured rounding of the flow: the measurement covers roundings of the state, not those inside the
-flow."""
+"""Factor on the measured rounding of the flow, which covers roundings of the state, not those inside the flow."""
 
 _MAX_ROUNDING = 1e-6
 """Largest change, relative to the state, that can count as rounding; beyond it the iteration has diverged."""
 
 
 def midpoint_step(
-    flow: Flow, at: Configuration, q: Array, p: Array, dt: float, unit: float
+    flow: Flow, configuration: Configuration, q: Array, p: Array, dt: float, unit: float
 ) -> tuple[Array, Array] | None:
     """Returns q, p after dt (s), not finite if the motion diverges, or None if the iteration does not converge.
 
@@ -61,58 +60,62 @@ def midpoint_step(
     # In units of the state: rad and m relative to 1, momenta relative to those of a motion of 1 rad/s.
     q_size = np.maximum(_largest(q), 1.0) / dt
     p_size = np.maximum(_largest(p), unit or 1.0) / dt
-    pi = at.momentum_on_parent(q, p)
-    v, p_dot = _flow_on_parents(flow, at, q, p)
+    pi = configuration.momentum_on_parent(q, p)
+    v, p_dot = _flow_on_parents(flow, configuration, q, p)
     # Only operators: for a single state these are plain numbers, ten times as fast as arrays.
     contraction: Any = np.inf
-    last = least = np.inf
-    found: Any = np.zeros(q.shape[:-1], dtype=bool)[()]
-    waited: Any = 0
+    last_change = least_change = np.inf
+    converged: Any = np.zeros(q.shape[:-1], dtype=bool)[()]
+    iterations: Any = 0
     for _ in range(_MAX_ITERATIONS):
-        q_mid, p_mid = _moved(at, q, pi, v, p_dot, half)
-        v_next, p_dot_next = _flow_on_parents(flow, at, q_mid, p_mid)
+        q_mid, p_mid = _state_after(configuration, q, pi, v, p_dot, half)
+        v_next, p_dot_next = _flow_on_parents(flow, configuration, q_mid, p_mid)
         change = np.maximum(_largest(v_next - v) / q_size, _largest(p_dot_next - p_dot) / p_size)
-        if found.any():
-            kept = found[..., None]
-            v, p_dot = np.where(kept, v, v_next), np.where(kept, p_dot, p_dot_next)
+        if converged.any():
+            frozen = converged[..., None]
+            v, p_dot = np.where(frozen, v, v_next), np.where(frozen, p_dot, p_dot_next)
         else:
             v, p_dot = v_next, p_dot_next
-        slower, contraction = contraction, change / last if last is not np.inf else np.inf
-        found = found | (np.maximum(contraction, slower) * change <= _ROUNDING) | (change == 0.0)
-        waited = (waited + 1) * (change >= least)
-        stalled = (waited >= _PATIENCE) & ~found
+        slower, contraction = contraction, change / last_change if last_change is not np.inf else np.inf
+        converged = converged | (np.maximum(contraction, slower) * change <= _ROUNDING) | (change == 0.0)
+        iterations = (iterations + 1) * (change >= least_change)
+        stalled = (iterations >= _PATIENCE) & ~converged
         if stalled.any():
-            on_parents = partial(_flow_on_parents, flow, at)
-            rounding = _rounding(on_parents, q_mid, p_mid, (v_next, p_dot_next), q_size, p_size)
+            on_parents = partial(_flow_on_parents, flow, configuration)
+            rounding = _effect_of_rounding(on_parents, q_mid, p_mid, (v_next, p_dot_next), q_size, p_size)
             # The rounding of a diverged state is of its own size, so a change of this size is not a midpoint.
-            found = found | (stalled & (change <= np.minimum(_SPREAD * rounding, _MAX_ROUNDING)))
-        if found.all():
-            return _arrived(at, q, pi, v, p_dot, dt)
-        last, least = change, np.minimum(least, change)
-    return None if np.isfinite(v).all() and np.isfinite(p_dot).all() else _arrived(at, q, pi, v, p_dot, dt)
+            converged = converged | (stalled & (change <= np.minimum(_SPREAD * rounding, _MAX_ROUNDING)))
+        if converged.all():
+            return _end_of_step(configuration, q, pi, v, p_dot, dt)
+        last_change, least_change = change, np.minimum(least_change, change)
+    if np.isfinite(v).all() and np.isfinite(p_dot).all():
+        return None
+    return _end_of_step(configuration, q, pi, v, p_dot, dt)
 
 
-def _arrived(at: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: float) -> tuple[Array, Array]:
-    """Returns the state at the end of a step, with the p that converts back to the same pi.
+def _end_of_step(
+    configuration: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: float
+) -> tuple[Array, Array]:
+    """Returns the state at the end of a step, with the p that converts back to the same pi."""
+    q_end, p = _state_after(configuration, q, pi, v, rate, dt)
+    if not configuration.flat:
+        # Rounding of the conversion would accumulate over many steps, with one sign while a body turns slowly.
+        p = p + configuration.momentum_on_body(q_end, pi + dt * rate - configuration.momentum_on_parent(q_end, p))
+    return q_end, p
 
-    Otherwise rounding of the conversion would accumulate over many steps, with one sign while a body turns slowly.
-    """
-    moved, p = _moved(at, q, pi, v, rate, dt)
-    if not at.flat:
-        p = p + at.momentum_on_body(moved, pi + dt * rate - at.momentum_on_parent(moved, p))
-    return moved, p
 
-
-def _flow_on_parents(flow: Flow, at: Configuration, q: Array, p: Array) -> tuple[Array, Array]:
+def _flow_on_parents(flow: Flow, configuration: Configuration, q: Array, p: Array) -> tuple[Array, Array]:
     """Returns v and the rates of the momenta in the parents' frames."""
     v, p_dot = flow(q, p)
-    return v, p_dot if at.flat else at.momentum_on_parent(q, p_dot + at.turning(v, p))
+    return v, p_dot if configuration.flat else configuration.momentum_on_parent(q, p_dot + configuration.turning(v, p))
 
 
-def _moved(at: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: float) -> tuple[Array, Array]:
+def _state_after(
+    configuration: Configuration, q: Array, pi: Array, v: Array, rate: Array, dt: float
+) -> tuple[Array, Array]:
     """Returns the state after dt from q, with momenta pi in the parents' frames."""
-    moved = at.integrate(q, v, dt)
-    return moved, at.momentum_on_body(moved, pi + dt * rate)
+    q_end = configuration.integrate(q, v, dt)
+    return q_end, configuration.momentum_on_body(q_end, pi + dt * rate)
 
 
 def _largest(x: Array) -> Any:
@@ -120,21 +123,17 @@ def _largest(x: Array) -> Any:
     return np.abs(x).max(axis=-1, initial=0.0)
 
 
-def _rounding(flow: Flow, q: Array, p: Array, here: tuple[Array, Array], q_size: Any, p_size: Any) -> Array:
-    """Returns (...), the effect of one rounding of the state on the flow, in units of the state, summed over its
-    entries.
-
-    Each entry is perturbed alone, because roundings of two entries may cancel in the flow.
-    """
+def _effect_of_rounding(
+    flow: Flow, q: Array, p: Array, flow_here: tuple[Array, Array], q_size: Any, p_size: Any
+) -> Array:
+    """Returns (...), the effect of one rounding of the state on the flow, in units of the state, summed over it."""
+    # Each entry is perturbed alone, because roundings of two entries may cancel in the flow.
     total = np.zeros(q_size.shape)
-    for shaken, of_positions in ((q, True), (p, False)):
-        for k in range(shaken.shape[-1]):
-            other = shaken.copy()
-            size = np.maximum(np.abs(other[..., k]), 1.0) if of_positions else np.abs(other[..., k])
-            other[..., k] += _ROUNDING * size
-            v, p_dot = flow(other, p) if of_positions else flow(q, other)
-            total += np.maximum(
-                _largest(v - here[0]) / q_size,
-                _largest(p_dot - here[1]) / p_size,
-            )
+    for perturbed, is_q in ((q, True), (p, False)):
+        for k in range(perturbed.shape[-1]):
+            neighbour = perturbed.copy()
+            size = np.maximum(np.abs(neighbour[..., k]), 1.0) if is_q else np.abs(neighbour[..., k])
+            neighbour[..., k] += _ROUNDING * size
+            v, p_dot = flow(neighbour, p) if is_q else flow(q, neighbour)
+            total += np.maximum(_largest(v - flow_here[0]) / q_size, _largest(p_dot - flow_here[1]) / p_size)
     return total

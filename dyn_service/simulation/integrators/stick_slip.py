@@ -21,11 +21,13 @@ time stepping after D. E. Stewart and J. C. Trinkle, 1996, for joints; iteration
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries, Wrench
+from dyn_service.api.results import PassiveForces
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.task import Task
@@ -41,11 +43,12 @@ _ROUNDING = 1e-12
 
 
 class Equation(NamedTuple):
-    """M, A: (..., n, n). r: (..., n)."""
+    """M, A: (..., n, n). r: (..., n). N: (..., n, n), of robots with closed loops: v' = N y; None without loops."""
 
     M: Array
     A: Array
     r: Array
+    N: Array | None = None
 
 
 class Sticking:
@@ -56,98 +59,121 @@ class Sticking:
 
     def __init__(self, robot: RobotQueries, task: Task, parts: int | None = None) -> None:
         self._robot, self._task = robot, task
-        self._dt, self._half = task.dt / (parts or 1), parts is None
+        self.dt, self._half = task.dt / (parts or 1), parts is None
         # From the efforts at velocities of 1 and far above any width; negative values, which would drive, become 0.
-        slow, fast = (robot.passive_forces(task.at.neutral, speed * robot.free) for speed in (1.0, _FAR))
+        passive_forces, neutral, free = passive_forces_of(robot), task.configuration.neutral, robot.free
+        slow, fast = (passive_forces(neutral, speed * free) for speed in (1.0, _FAR))
         self.damping, self.friction = np.maximum(slow.damping, 0.0), np.maximum(fast.friction, 0.0)
-        pulled = robot.passive_forces(task.at.integrate(task.at.neutral, robot.free, 1.0), robot.free)
-        self.stiffness = np.maximum(pulled.springs - slow.springs, 0.0)
+        displaced = passive_forces(task.configuration.integrate(neutral, free, 1.0), free)
+        self.stiffness = np.maximum(displaced.springs - slow.springs, 0.0)
 
-    def equation(self, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> Equation:
+    def equation(self, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> Equation:
         """Returns the equation of a step from a state."""
-        robot, task = self._robot, self._task
-        held = robot.inverse_dynamics(q, v, straight(task.at, v), gravity=task.gravity, wrenches=acting)
-        own = robot.passive_forces(q, v)
-        braked = np.where(self.damping > 0.0, own.damping, 0.0) + np.where(self.friction > 0.0, own.friction, 0.0)
-        robot.check_inertia("simulate", q)
-        M = robot.mass_matrix(q)
-        dt, spring = self._dt, self._dt**2 * self.stiffness
-        r = np.einsum("...ij,...j->...i", M, v) + dt * (tau - held + braked)
+        robot, task, loops, N = self._robot, self._task, self._robot.closed_motion, None
+        a = straight(task.configuration, v)
+        if loops is None:
+            bias = robot.inverse_dynamics(q, v, a, gravity=task.gravity, wrenches=wrenches)
+        else:
+            N, bias = loops.bias(q, v, a, gravity=task.gravity, wrenches=wrenches)
+        passive = passive_forces_of(robot)(q, v)
+        braking = np.where(self.damping > 0.0, passive.damping, 0.0)
+        braking = braking + np.where(self.friction > 0.0, passive.friction, 0.0)
+        if loops is None:
+            robot.check_inertia("simulate", q)
+        M = robot.mass_matrix(q) if loops is None else loops.tree_inertia(q)
+        dt, spring = self.dt, self.dt**2 * self.stiffness
+        r = np.einsum("...ij,...j->...i", M, v) + dt * (tau - bias + braking)
         if self._half:
             spring = spring / 2.0
             r = r + spring * v
-        return Equation(M, M + (dt * self.damping + spring)[..., None] * np.eye(task.at.nv), r)
+        return Equation(M, M + (dt * self.damping + spring)[..., None] * np.eye(task.configuration.nv), r, N)
 
-    def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+    def step(self, k: int, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> tuple[Array, Array]:
         """Returns the state after step k of this part.
 
         Raises:
             FailedPreconditionError: M is singular, or the iteration fails.
         """
-        return moved(self._task.at, q, self.solved(k, self.equation(q, v, tau, acting)), self._dt)
+        return after_step(self._task.configuration, q, self.solve(k, self.equation(q, v, tau, wrenches)), self.dt)
 
-    def solved(self, k: int, equation: Equation) -> Array:
+    def solve(self, k: int, equation: Equation) -> Array:
         """Returns v' of a step."""
         try:
-            solution = velocities(equation.A, equation.r, self._dt * self.friction)
+            solution = velocities(equation.A, equation.r, self.dt * self.friction)
         except np.linalg.LinAlgError:
             raise self.singular(k) from None
         if solution is None:
-            raise self.lost(k)
+            raise self.not_converged(k)
         return solution
 
     def singular(self, k: int) -> FailedPreconditionError:
         """Returns the error for a singular mass matrix."""
         return FailedPreconditionError(f"the mass matrix is singular in {self._step(k)}: a massless branch moves")
 
-    def lost(self, k: int) -> FailedPreconditionError:
+    def not_converged(self, k: int) -> FailedPreconditionError:
         """Returns the error for an iteration that failed."""
-        return FailedPreconditionError(
-            f"the sticking joints in {self._step(k)} were not found; try another step length"
-        )
+        return FailedPreconditionError(f"the sticking joints in {self._step(k)} were not found; try another dt")
 
     def _step(self, k: int) -> str:
         return f"step {self._task.first_step + k + 1} (t = {self._task.time(k):g} s)"
 
 
+class StickingStep(Protocol):
+    """Steps of one motion with a fixed length."""
+
+    def step(self, k: int, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> tuple[Array, Array]:
+        """Returns the state after step k of this part; errors as `Sticking.step`."""
+
+
 class ExtrapolatedSticking:
     """Steps of order 2 for `auto`: twice the result of two halves of a step, less that of the whole step.
 
-    Joints that stick in all of them stand still to the last bit.
+    Joints that stick in all of them stand still to the last bit. whole, half: steps in one part and in two.
     """
 
-    def __init__(self, robot: RobotQueries, task: Task) -> None:
-        self._at, self._whole, self._half = task.at, Sticking(robot, task, 1), Sticking(robot, task, 2)
+    def __init__(self, configuration: Configuration, whole: StickingStep, half: StickingStep) -> None:
+        self._configuration, self._whole, self._half = configuration, whole, half
 
-    def step(self, k: int, q: Array, v: Array, tau: Array, acting: list[Wrench] | None) -> tuple[Array, Array]:
+    @classmethod
+    def of(cls, robot: RobotQueries, task: Task) -> ExtrapolatedSticking:
+        """Returns the steps of a robot without loops."""
+        return cls(task.configuration, Sticking(robot, task, 1), Sticking(robot, task, 2))
+
+    def step(self, k: int, q: Array, v: Array, tau: Array, wrenches: list[Wrench] | None) -> tuple[Array, Array]:
         """Returns the state after step k of this part; errors as `Sticking.step`."""
-        q_whole, v_whole = self._whole.step(k, q, v, tau, acting)
+        q_whole, v_whole = self._whole.step(k, q, v, tau, wrenches)
         for _ in range(2):
-            q, v = self._half.step(k, q, v, tau, acting)
-        q = self._at.integrate(q, self._at.difference(q_whole, q), 1.0)
+            q, v = self._half.step(k, q, v, tau, wrenches)
+        q = self._configuration.integrate(q, self._configuration.difference(q_whole, q), 1.0)
         return q, 2.0 * v - v_whole
 
 
-def straight(at: Configuration, v: Array) -> Array:
+def passive_forces_of(robot: RobotQueries) -> Callable[[Array, Array], PassiveForces]:
+    """Returns (q, v) -> the passive forces of joints, of robots with closed loops also where these are open."""
+    return robot.passive_forces if robot.closed_motion is None else robot.closed_motion.passive_forces
+
+
+def straight(configuration: Configuration, v: Array) -> Array:
     """Returns (..., nv), the change of body-axes velocities that are constant in the world, due to rotation."""
-    if at.flat:
-        return np.zeros(at.nv)
-    shifting = np.where(at.turns, 0.0, v)
-    return -np.where(at.turns, 0.0, at.turning(v, shifting))
+    if configuration.flat:
+        return np.zeros(configuration.nv)
+    shifting = np.where(configuration.turns, 0.0, v)
+    return -np.where(configuration.turns, 0.0, configuration.turning(v, shifting))
 
 
-def moved(at: Configuration, q: Array, v: Array, dt: float) -> tuple[Array, Array]:
+def after_step(configuration: Configuration, q: Array, v: Array, dt: float) -> tuple[Array, Array]:
     """Returns q and v after a step with velocities v (..., nv) in the body axes at its start.
 
     Linear velocities keep their direction in the world. An Euler step would keep them in the turning axes, which adds
     energy and bends the path.
     """
-    if at.flat:
-        return at.integrate(q, v, dt), v
-    in_world = at.momentum_on_parent(q, np.where(at.turns, 0.0, v))  # rotated like a force
-    halfway = at.momentum_on_body(at.integrate(q, v, dt / 2), in_world)
-    q = at.integrate(q, np.where(at.turns, v, halfway), dt)
-    return q, np.where(at.turns, v, at.momentum_on_body(q, in_world))
+    if configuration.flat:
+        return configuration.integrate(q, v, dt), v
+    # Rotated like a force: kept in the turning axes, linear velocities let a rolling ball gain a quarter.
+    in_world = configuration.momentum_on_parent(q, np.where(configuration.turns, 0.0, v))
+    halfway = configuration.momentum_on_body(configuration.integrate(q, v, dt / 2), in_world)
+    q = configuration.integrate(q, np.where(configuration.turns, v, halfway), dt)
+    return q, np.where(configuration.turns, v, configuration.momentum_on_body(q, in_world))
 
 
 def velocities(M: Array, r: Array, limit: Array) -> Array | None:
@@ -162,25 +188,25 @@ def velocities(M: Array, r: Array, limit: Array) -> Array | None:
     lead = np.broadcast_shapes(M.shape[:-2], r.shape[:-1])
     M, r = np.broadcast_to(M, (*lead, *M.shape[-2:])), np.broadcast_to(r, (*lead, r.shape[-1]))
     limit = np.broadcast_to(limit, r.shape)
-    found = np.empty(r.shape)
+    v_end = np.empty(r.shape)
     for index in np.ndindex(lead):
-        one = _of_one(M[index], r[index], limit[index])
-        if one is None:
+        v = _velocities_of_state(M[index], r[index], limit[index])
+        if v is None:
             return None
-        found[index] = one
-    return found
+        v_end[index] = v
+    return v_end
 
 
-def _of_one(M: Array, r: Array, limit: Array) -> Array | None:
+def _velocities_of_state(M: Array, r: Array, limit: Array) -> Array | None:
     n = len(r)
     if not (np.isfinite(r).all() and np.isfinite(M).all()):
         return np.full(n, np.nan)
-    rubbing = limit > 0.0
+    has_friction = limit > 0.0
     sign = np.zeros(n)  # sign of the velocity of sliding joints; 0: sticking
     fewest, remaining = n + 1, _WITHOUT_PROGRESS
     small = _ROUNDING * float(np.abs(r).max(initial=0.0))
     for _ in range(100 + n * n):
-        moves = ~rubbing | (sign != 0.0)
+        moves = ~has_friction | (sign != 0.0)
         v = np.zeros(n)
         v[moves] = np.linalg.solve(M[np.ix_(moves, moves)], (r - sign * limit)[moves])
         p = r - M @ v
@@ -189,7 +215,7 @@ def _of_one(M: Array, r: Array, limit: Array) -> Array | None:
         turns_back = sign * v < -slow
         wrong = breaks_loose | turns_back
         if not wrong.any():
-            v[rubbing & (sign * v <= 0.0)] = 0.0
+            v[has_friction & (sign * v <= 0.0)] = 0.0
             return v
         count = int(wrong.sum())
         if count < fewest:

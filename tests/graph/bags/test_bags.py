@@ -69,9 +69,9 @@ def state(k: int) -> JointState:
     return JointState(Header(Time.from_seconds(0.001 * k)), NAMES, [0.01 * k, -0.01 * k], [1.0, -1.0], [0.5 * k, 2.0])
 
 
-def write(path: Path, count: int = 300, **given: Any) -> Path:
+def write(path: Path, count: int = 300, **settings: Any) -> Path:
     """Writes a bag with the given number of states, and wrenches at a tenth of their rate."""
-    with BagWriter(path, **given) as bag:
+    with BagWriter(path, **settings) as bag:
         for k in range(count):
             bag.write("/leg/joint_states", state(k), T0 + k * MS)
             if k % 10 == 0:
@@ -94,24 +94,24 @@ def values(kind: type[Message]) -> st.SearchStrategy[Any]:
     parts = {}
     for field in fields_of(kind):
         if not isinstance(field.kind, str):
-            one = values(field.kind)
+            strategy = values(field.kind)
         elif field.kind == "string":
-            one = st.text(max_size=4, alphabet=st.characters(exclude_characters="\0", codec="utf-8"))
+            strategy = st.text(max_size=4, alphabet=st.characters(exclude_characters="\0", codec="utf-8"))
         elif field.kind.startswith("float"):
-            one = st.floats(width=int(field.kind[5:]), allow_nan=False)
+            strategy = st.floats(width=int(field.kind[5:]), allow_nan=False)
         elif field.kind == "bool":
-            one = st.booleans()
+            strategy = st.booleans()
         elif field.kind in whole:
-            one = st.integers(-(2 ** whole[field.kind]), 2 ** whole[field.kind] - 1)
+            strategy = st.integers(-(2 ** whole[field.kind]), 2 ** whole[field.kind] - 1)
         else:
-            one = st.integers(0, 2 ** int(field.kind.removeprefix("uint").replace("byte", "8")) - 1)
+            strategy = st.integers(0, 2 ** int(field.kind.removeprefix("uint").replace("byte", "8")) - 1)
         if field.length is not None:
-            one = st.lists(one, min_size=field.length, max_size=field.length or 3)
+            strategy = st.lists(strategy, min_size=field.length, max_size=field.length or 3)
         if kind.__annotations__.get(field.name) in (tuple[str, ...], "tuple[str, ...]"):
-            one = one.map(tuple)
+            strategy = strategy.map(tuple)
         if kind.__annotations__.get(field.name) in (bytes, "bytes"):
-            one = st.binary(max_size=4)
-        parts[field.name] = one
+            strategy = st.binary(max_size=4)
+        parts[field.name] = strategy
     return st.builds(kind, **parts)
 
 
@@ -132,11 +132,13 @@ def test_cdr_is_ros_2s() -> None:
         positions=np.array([1.0]), velocities=np.zeros(0), accelerations=np.zeros(0), effort=np.array([2.0, 3.0]),
         time_from_start=duration(sec=1, nanosec=2),
     )  # fmt: skip
-    theirs = store.types["trajectory_msgs/msg/JointTrajectory"](header=header, joint_names=["a"], points=[point] * 2)
+    rosbags_message = store.types["trajectory_msgs/msg/JointTrajectory"](
+        header=header, joint_names=["a"], points=[point] * 2
+    )
     our_point = JointTrajectoryPoint([1.0], [], [], [2.0, 3.0], Duration(1, 2))
     ours = JointTrajectory(Header(Time(-3, 4), "worlds"), ["a"], [our_point] * 2)
     name = "trajectory_msgs/msg/JointTrajectory"
-    assert to_cdr(ours) == bytes(store.serialize_cdr(theirs, name))
+    assert to_cdr(ours) == bytes(store.serialize_cdr(rosbags_message, name))
     assert rihs01(JointTrajectory) == store.hash_rihs01(name)
 
 
@@ -159,15 +161,17 @@ def test_values_that_cdr_cannot_represent_are_errors(message: Message) -> None:
 def test_written_messages_are_read(bag: Path) -> None:
     with BagReader(bag) as reader:
         assert reader.whole
-        found = list(reader.messages())
-        assert [each.message for each in found if each.topic == "/leg/joint_states"] == [state(k) for k in range(300)]
-        assert [each.log_time_ns for each in found] == sorted(each.log_time_ns for each in found)
-        third = [each for each in found if each.topic == "/foot/wrench"][2]
+        recorded = list(reader.messages())
+        assert [message.message for message in recorded if message.topic == "/leg/joint_states"] == [
+            state(k) for k in range(300)
+        ]
+        assert [message.log_time_ns for message in recorded] == sorted(message.log_time_ns for message in recorded)
+        third = [message for message in recorded if message.topic == "/foot/wrench"][2]
         assert (third.log_time_ns, third.publish_time_ns) == (T0 + 20 * MS + 7, T0 + 20 * MS)
         assert third.message.wrench.force.z == 20.0
         part = list(reader.messages(["/leg/joint_states"], T0 + 5 * MS, T0 + 8 * MS))
-        assert [each.message for each in part] == [state(k) for k in (5, 6, 7)]
-        assert [(each.name, each.media_type, each.data) for each in reader.attached] == [
+        assert [message.message for message in part] == [state(k) for k in (5, 6, 7)]
+        assert [(file.name, file.media_type, file.data) for file in reader.attached] == [
             ("leg.urdf", "application/xml", b"<robot/>")
         ]
         assert reader.notes == {"dyn_service": {"robot": "leg"}}
@@ -179,12 +183,12 @@ def test_rosbags_reads_it(bag: Path) -> None:
     with Rosbag2Reader(bag) as reader:
         assert reader.message_count == 330
         assert reader.duration == 299 * MS + 1
-        kinds = {each.topic: (each.msgtype, each.msgcount) for each in reader.connections}
+        kinds = {connection.topic: (connection.msgtype, connection.msgcount) for connection in reader.connections}
         assert kinds == {
             "/leg/joint_states": ("sensor_msgs/msg/JointState", 300),
             "/foot/wrench": ("geometry_msgs/msg/WrenchStamped", 30),
         }
-        joints = [each for each in reader.connections if each.topic == "/leg/joint_states"]
+        joints = [connection for connection in reader.connections if connection.topic == "/leg/joint_states"]
         for k, (_, time, data) in enumerate(reader.messages(joints)):
             message: Any = store.deserialize_cdr(data, "sensor_msgs/msg/JointState")
             assert (time, message.position.tolist(), message.name) == (T0 + k * MS, state(k).position, NAMES)
@@ -195,9 +199,9 @@ def test_foxgloves_decoder_reads_it(bag: Path) -> None:
     with bag.open("rb") as stream:
         reader = make_reader(stream, decoder_factories=[DecoderFactory()])
         assert reader.get_header().profile == "ros2"
-        found = [each.decoded_message for each in reader.iter_decoded_messages(topics=["/leg/joint_states"])]
+        decoded = [message.decoded_message for message in reader.iter_decoded_messages(topics=["/leg/joint_states"])]
         summary = reader.get_summary()
-    assert [message.effort for message in found] == [state(k).effort for k in range(300)]
+    assert [message.effort for message in decoded] == [state(k).effort for k in range(300)]
     assert summary is not None
     assert {index.compression for index in summary.chunk_indexes} == {"zstd"}
     assert len(summary.chunk_indexes) > 10
@@ -216,11 +220,11 @@ def test_bags_of_others_are_read(tmp_path: Path) -> None:
         writer.write_message("/old", other, {"seq": 7, "frame_id": "w"}, 3, 3)
         writer.finish()
     with BagReader(path) as reader:
-        odd_one, text, old = (each.message for each in reader.messages())
+        odd_one, text, old = (recorded.message for recorded in reader.messages())
         assert (odd_one.x, odd_one.count) == (1.5, [1, 2])
         assert text == String("hello")
         assert (old.seq, old.frame_id) == (7, "w")
-        assert {(each.name, each.value[0]) for each in signals(reader, "/odd")} == {
+        assert {(signal.name, signal.value[0]) for signal in signals(reader, "/odd")} == {
             ("x", 1.5), ("count[0]", 1.0), ("count[1]", 2.0),
         }  # fmt: skip
 
@@ -252,42 +256,42 @@ def test_topics_that_are_not_there(bag: Path) -> None:
 
 @pytest.mark.parametrize("keep", [0.3, 0.6, 0.95])
 def test_cut_off_anywhere_it_is_read_up_to_its_last_chunk(bag: Path, tmp_path: Path, keep: float) -> None:
-    cut = tmp_path / "cut.mcap"
+    truncated = tmp_path / "cut.mcap"
     data = bag.read_bytes()
-    cut.write_bytes(data[: int(keep * len(data))])
-    with BagReader(cut) as reader:
+    truncated.write_bytes(data[: int(keep * len(data))])
+    with BagReader(truncated) as reader:
         assert not reader.whole
-        found = [each.message for each in reader.messages(["/leg/joint_states"])]
+        intact = [recorded.message for recorded in reader.messages(["/leg/joint_states"])]
         counts = {topic.name: len(topic.times) for topic in reader.topics}
-    assert found == [state(k) for k in range(len(found))]
-    assert counts["/leg/joint_states"] == len(found) >= int(300 * (keep - 0.25))
+    assert intact == [state(k) for k in range(len(intact))]
+    assert counts["/leg/joint_states"] == len(intact) >= int(300 * (keep - 0.25))
     with pytest.raises(Exception, match="magic"):
-        Rosbag2Reader(cut).open()
-    repair(cut)
-    with Rosbag2Reader(cut) as theirs:
-        assert {each.topic: each.msgcount for each in theirs.connections} == counts
-        assert sum(1 for _ in theirs.messages(theirs.connections)) == sum(counts.values())
-    with BagReader(cut) as reader:
+        Rosbag2Reader(truncated).open()
+    repair(truncated)
+    with Rosbag2Reader(truncated) as rosbag:
+        assert {connection.topic: connection.msgcount for connection in rosbag.connections} == counts
+        assert sum(1 for _ in rosbag.messages(rosbag.connections)) == sum(counts.values())
+    with BagReader(truncated) as reader:
         assert reader.whole
-        assert [each.message for each in reader.messages(["/leg/joint_states"])] == found
+        assert [recorded.message for recorded in reader.messages(["/leg/joint_states"])] == intact
     with pytest.raises(FailedPreconditionError, match="nothing to repair"):
-        repair(cut)
+        repair(truncated)
 
 
 def test_the_index_that_is_made_anew_is_the_one_that_was_lost(bag: Path, tmp_path: Path) -> None:
-    cut = tmp_path / "cut.mcap"
-    cut.write_bytes(bag.read_bytes()[:-100])  # the end of the summary
-    repair(cut)
+    truncated = tmp_path / "cut.mcap"
+    truncated.write_bytes(bag.read_bytes()[:-100])  # the end of the summary
+    repair(truncated)
 
     def index(path: Path) -> Any:
         with path.open("rb") as stream:
-            found = make_reader(stream).get_summary()
-        assert found is not None
-        assert found.attachment_indexes
-        assert found.metadata_indexes
-        return found.attachment_indexes, found.metadata_indexes, found.chunk_indexes
+            mcap_summary = make_reader(stream).get_summary()
+        assert mcap_summary is not None
+        assert mcap_summary.attachment_indexes
+        assert mcap_summary.metadata_indexes
+        return mcap_summary.attachment_indexes, mcap_summary.metadata_indexes, mcap_summary.chunk_indexes
 
-    assert index(cut) == index(bag)
+    assert index(truncated) == index(bag)
 
 
 def test_a_footer_without_room_for_a_checksum_is_held_against_none(bag: Path) -> None:
@@ -297,48 +301,48 @@ def test_a_footer_without_room_for_a_checksum_is_held_against_none(bag: Path) ->
 
 def test_every_cut_is_read_or_refused(bag: Path, tmp_path: Path) -> None:
     """A file cut at any length gives the first messages, or a `DynError`."""
-    data, cut = bag.read_bytes(), tmp_path / "cut.mcap"
+    data, truncated = bag.read_bytes(), tmp_path / "cut.mcap"
     for length in range(0, len(data), 701):
-        cut.write_bytes(data[:length])
+        truncated.write_bytes(data[:length])
         try:
-            with BagReader(cut) as reader:
-                found = [each.message for each in reader.messages() if each.topic == "/leg/joint_states"]
+            with BagReader(truncated) as reader:
+                intact = [recorded.message for recorded in reader.messages() if recorded.topic == "/leg/joint_states"]
         except DynError:
             assert length < 8  # not even the magic
         else:
-            assert found == [state(k) for k in range(len(found))]
+            assert intact == [state(k) for k in range(len(intact))]
 
 
 def test_changed_bytes_are_found(bag: Path, tmp_path: Path) -> None:
     """A chunk has a checksum: no message with a changed bit is read."""
-    data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
+    data, damaged = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
     with bag.open("rb") as stream:
         chunks = [place for place in places(stream, bag) if place.opcode == Opcode.CHUNK]
     for chunk in chunks[:8]:
-        at = chunk.content + chunk.length // 2
-        data[at] ^= 0x10
-        changed.write_bytes(data)
-        data[at] ^= 0x10
-        with pytest.raises(InvalidArgumentError, match="damaged"), BagReader(changed) as reader:
+        offset = chunk.content + chunk.length // 2
+        data[offset] ^= 0x10
+        damaged.write_bytes(data)
+        data[offset] ^= 0x10
+        with pytest.raises(InvalidArgumentError, match="damaged"), BagReader(damaged) as reader:
             list(reader.messages())
 
 
 def test_a_changed_name_in_the_summary_is_found(bag: Path, tmp_path: Path) -> None:
     """The summary has its own checksum, so that a changed topic name or field type is detected."""
-    data, changed = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
+    data, damaged = bytearray(bag.read_bytes()), tmp_path / "changed.mcap"
     with bag.open("rb") as stream:
         *inner, footer = list(places(stream, bag))
     begins = struct.unpack_from("<Q", data, footer.content)[0]
     summary = [place for place in inner if place.start >= begins]
-    named = [place for place in summary if place.opcode in (Opcode.CHANNEL, Opcode.SCHEMA)]
-    assert named
-    for place in (*named, footer):
-        at = place.content + min(place.length - 1, 12)
-        data[at] ^= 0x04
-        changed.write_bytes(data)
-        data[at] ^= 0x04
+    definitions = [place for place in summary if place.opcode in (Opcode.CHANNEL, Opcode.SCHEMA)]
+    assert definitions
+    for place in (*definitions, footer):
+        offset = place.content + min(place.length - 1, 12)
+        data[offset] ^= 0x04
+        damaged.write_bytes(data)
+        data[offset] ^= 0x04
         with pytest.raises(InvalidArgumentError, match=naming("changed.mcap'", "summary")):
-            BagReader(changed)
+            BagReader(damaged)
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
@@ -346,11 +350,11 @@ def test_a_chunk_that_would_unpack_to_more_than_it_says_is_not_unpacked(tmp_path
     """64 MB of zeros in some 100 kB: decompression is limited to the stated size."""
     zeros, bomb = bytes(1 << 26), tmp_path / "bomb.mcap"
     packed = lz4.frame.compress(zeros) if compression == "lz4" else zstandard.compress(zeros)
-    built = RecordBuilder()
+    builder = RecordBuilder()
     parts: list[McapRecord] = [McapHeader("ros2", ""), Chunk(compression, packed, 0, 0, 0, 1000), DataEnd(0)]
     for record in (*parts, Footer(0, 0, 0)):
-        record.write(built)
-    bomb.write_bytes(MAGIC + built.end() + MAGIC)
+        record.write(builder)
+    bomb.write_bytes(MAGIC + builder.end() + MAGIC)
     del zeros
     tracemalloc.start()
     try:
@@ -364,24 +368,24 @@ def test_a_chunk_that_would_unpack_to_more_than_it_says_is_not_unpacked(tmp_path
 @pytest.mark.parametrize("count", [1_500, 4_000_000])
 def test_a_chunk_has_no_more_records_than_its_bytes_can_say(tmp_path: Path, count: int) -> None:
     """Messages that are all the same: four million of them, 120 MB, in 11 kB took half a minute to read."""
-    built = RecordBuilder()
-    Schema(data=b"bool data", encoding="ros2msg", id=1, name="std_msgs/msg/Bool").write(built)
-    McapChannel(id=1, topic="/a", message_encoding="cdr", metadata={}, schema_id=1).write(built)
-    names = built.end()
-    McapMessage(channel_id=1, log_time=1, data=b"", publish_time=1, sequence=0).write(built)
-    data = names + count * built.end()
+    builder = RecordBuilder()
+    Schema(data=b"bool data", encoding="ros2msg", id=1, name="std_msgs/msg/Bool").write(builder)
+    McapChannel(id=1, topic="/a", message_encoding="cdr", metadata={}, schema_id=1).write(builder)
+    names = builder.end()
+    McapMessage(channel_id=1, log_time=1, data=b"", publish_time=1, sequence=0).write(builder)
+    data = names + count * builder.end()
     packed = zstandard.compress(data)
     for record in (McapHeader("ros2", ""), Chunk("zstd", packed, 1, 1, 0, len(data)), DataEnd(0), Footer(0, 0, 0)):
-        record.write(built)
+        record.write(builder)
     bag = tmp_path / "many.mcap"
-    bag.write_bytes(MAGIC + built.end() + MAGIC)
-    most = 1024 + 8 * len(packed)
-    assert 1_500 < most < 4_000_000
-    if count < most:
+    bag.write_bytes(MAGIC + builder.end() + MAGIC)
+    max_records = 1024 + 8 * len(packed)
+    assert 1_500 < max_records < 4_000_000
+    if count < max_records:
         with BagReader(bag) as reader:
             assert [len(topic.times) for topic in reader.topics] == [count]
         return
-    cause = f"chunk at byte 29 has more than {most} records in {len(packed)} bytes: `mcap decompress`"
+    cause = f"chunk at byte 29 has more than {max_records} records in {len(packed)} bytes: `mcap decompress`"
     for read in (BagReader, repair):
         with pytest.raises(InvalidArgumentError, match=cause):
             read(bag)
@@ -409,37 +413,42 @@ def test_chunks_that_overlap_are_read_in_the_order_of_time(
             channel = numbers[k // 40 % 2]
             writer.add_message(channel, time, to_cdr(String(f"{k}")), time)
         writer.finish()
-    said = [(time, f"{k}", "/ab"[k // 40 % 2 + 1]) for k, time in enumerate(times)]
+    written_messages = [(time, f"{k}", "/ab"[k // 40 % 2 + 1]) for k, time in enumerate(times)]
     with BagReader(file) as reader:
         for topic, begin, end in ((None, 0, 2**63 - 1), ("/b", 0, 2**63 - 1), (None, 500, 1500), ("/a", 1000, 1001)):
-            found = [(each.log_time_ns, each.message.data) for each in reader.messages(topic and [topic], begin, end)]
-            wanted = [
-                (time, text) for time, text, of in sorted(said, key=lambda one: one[0])  # those of one time as written
-                if topic in (None, f"/{of}") and begin <= time < end
-            ]  # fmt: skip
-            assert found == wanted
+            read_back = [
+                (recorded.log_time_ns, recorded.message.data)
+                for recorded in reader.messages(topic and [topic], begin, end)
+            ]
+            # messages of one time in the order of writing
+            expected = [
+                (time, text)
+                for time, text, topic_of in sorted(written_messages, key=lambda entry: entry[0])
+                if topic in (None, f"/{topic_of}") and begin <= time < end
+            ]
+            assert read_back == expected
 
 
 def test_no_bytes_bring_another_error(tmp_path: Path) -> None:
     """With random bytes changed and ends cut off, reading and repair give messages or a `DynError`."""
     chance, file = Random(4), tmp_path / "changed.mcap"
     data = write(tmp_path / "small.mcap", 40, chunk_bytes=2048).read_bytes()
-    refused = 0
+    refusal_count = 0
     for _ in range(150):
-        changed = bytearray(data)
+        damaged = bytearray(data)
         for _ in range(chance.randint(1, 3)):
-            changed[chance.randrange(len(data))] = chance.choice([0, 255, chance.randrange(256)])
-        file.write_bytes(changed[: chance.choice([len(data), chance.randrange(len(data))])])
+            damaged[chance.randrange(len(data))] = chance.choice([0, 255, chance.randrange(256)])
+        file.write_bytes(damaged[: chance.choice([len(data), chance.randrange(len(data))])])
         try:
             with BagReader(file) as reader:
                 lines(summary(reader))
                 for topic in reader.topics:
                     signals(reader, topic.name)
         except DynError:
-            refused += 1
+            refusal_count += 1
         with contextlib.suppress(DynError):
             repair(file)
-    assert 30 < refused < 150
+    assert 30 < refusal_count < 150
 
 
 def test_a_bag_is_not_written_over(bag: Path, tmp_path: Path) -> None:
@@ -479,11 +488,11 @@ def test_messages_before_a_recorder_was_killed_are_read(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=240)
     assert done.returncode == -signal.SIGKILL
     with BagReader(path) as reader:
-        found = [each.message for each in reader.messages()]
-        shown = lines(summary(reader))
-    assert found == [state(k) for k in range(len(found))]
-    assert len(found) > 270  # a chunk of 4096 bytes has some 26
-    assert "not ended: its recorder was killed" in shown[2]
+        messages = [recorded.message for recorded in reader.messages()]
+        summary_lines = lines(summary(reader))
+    assert messages == [state(k) for k in range(len(messages))]
+    assert len(messages) > 270  # a chunk of 4096 bytes has some 26
+    assert "not ended: its recorder was killed" in summary_lines[2]
 
 
 def fill(bag: BagWriter) -> None:
@@ -495,7 +504,7 @@ def test_a_full_disk_ends_the_bag(tmp_path: Path) -> None:
     """A limit on the file's size acts like a full disk: a write is short, and the next one fails."""
     path = tmp_path / "full.mcap"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
         bag = BagWriter(path, chunk_bytes=4096)
@@ -506,12 +515,12 @@ def test_a_full_disk_ends_the_bag(tmp_path: Path) -> None:
         bag.close()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, before)
+        signal.signal(signal.SIGXFSZ, handler)
     assert os.path.getsize(path) <= 20_000
     with BagReader(path) as reader:
-        found = [each.message for each in reader.messages()]
-    assert found == [state(k) for k in range(len(found))]
-    assert len(found) > 100
+        messages = [recorded.message for recorded in reader.messages()]
+    assert messages == [state(k) for k in range(len(messages))]
+    assert len(messages) > 100
 
 
 def test_a_chunk_is_written_when_it_is_old(tmp_path: Path) -> None:
@@ -519,7 +528,7 @@ def test_a_chunk_is_written_when_it_is_old(tmp_path: Path) -> None:
     bag = BagWriter(path, chunk_s=0.0)
     bag.write("/a", String("first"), 1)
     with BagReader(path) as reader:
-        assert [each.message for each in reader.messages()] == [String("first")]
+        assert [recorded.message for recorded in reader.messages()] == [String("first")]
     bag.close()
 
 
@@ -532,17 +541,17 @@ class TestSummary:
                 bag.write("/joint_states", state(k), T0 + k * MS)
             bag.write("/once", String("x"), T0 + 10 * MS)
         with BagReader(path) as reader:
-            found = summary(reader)
-        joints, once = found.topics
+            bag_summary = summary(reader)
+        joints, single = bag_summary.topics
         assert (joints.count, joints.gaps, joints.type) == (197, 2, "sensor_msgs/msg/JointState")
         assert joints.rate_hz == pytest.approx(196 / 0.249)
         assert (joints.longest_gap_s, joints.gap_at_s) == pytest.approx((0.051, 0.099))
-        assert (once.count, once.gaps) == (1, 0)
-        assert (found.messages, found.duration_s, found.begin_ns) == (198, pytest.approx(0.249), T0)
-        shown = lines(found)
-        assert shown[0].endswith("198 messages in 0.249 s")
-        assert shown[4].split() == ["/once", "std_msgs/msg/String", "1", "0"]  # it has no rate
-        assert shown[3].split() == [
+        assert (single.count, single.gaps) == (1, 0)
+        assert (bag_summary.messages, bag_summary.duration_s, bag_summary.begin_ns) == (198, pytest.approx(0.249), T0)
+        summary_lines = lines(bag_summary)
+        assert summary_lines[0].endswith("198 messages in 0.249 s")
+        assert summary_lines[4].split() == ["/once", "std_msgs/msg/String", "1", "0"]  # it has no rate
+        assert summary_lines[3].split() == [
             "/joint_states",
             joints.type,
             "197",
@@ -571,12 +580,12 @@ class TestSummary:
 class TestSignals:
     def test_joints_by_name(self, bag: Path) -> None:
         with BagReader(bag) as reader:
-            found = {each.name: each for each in signals(reader, "/leg/joint_states")}
-            by_log = {each.name: each for each in signals(reader, "/leg/joint_states", "log")}
-            foot = {each.name: each for each in signals(reader, "/foot/wrench")}
-        assert list(found) == [f"{field}[{name}]" for field in ("position", "velocity", "effort") for name in NAMES]
-        assert found["position[knee]"].value.tolist() == [-0.01 * k for k in range(300)]
-        assert found["effort[hip]"].time.tolist() == [state(k).header.stamp.seconds() for k in range(300)]
+            by_stamp = {signal.name: signal for signal in signals(reader, "/leg/joint_states")}
+            by_log = {signal.name: signal for signal in signals(reader, "/leg/joint_states", "log")}
+            foot = {signal.name: signal for signal in signals(reader, "/foot/wrench")}
+        assert list(by_stamp) == [f"{field}[{name}]" for field in ("position", "velocity", "effort") for name in NAMES]
+        assert by_stamp["position[knee]"].value.tolist() == [-0.01 * k for k in range(300)]
+        assert by_stamp["effort[hip]"].time.tolist() == [state(k).header.stamp.seconds() for k in range(300)]
         assert by_log["effort[hip]"].time == pytest.approx(0.001 * np.arange(300), abs=1e-12)
         assert foot["wrench.force.z"].value.tolist() == [float(k) for k in range(0, 300, 10)]
         assert foot["wrench.force.z"].time[1] == pytest.approx(0.01 + 7e-9, abs=1e-12)  # no stamp: when it came
@@ -589,9 +598,9 @@ class TestSignals:
                     "/tf", TFMessage([TransformStamped(child_frame_id=frame, transform=Transform(Vector3(1.0 + k)))]), k
                 )
         with BagReader(path) as reader:
-            found = {each.name: each.value for each in signals(reader, "/tf")}
-        assert np.array_equal(found["transforms.transform.translation.x[hand]"], [1.0, np.nan], equal_nan=True)
-        assert np.array_equal(found["transforms.transform.translation.x[foot]"], [np.nan, 2.0], equal_nan=True)
+            values_by_name = {signal.name: signal.value for signal in signals(reader, "/tf")}
+        assert np.array_equal(values_by_name["transforms.transform.translation.x[hand]"], [1.0, np.nan], equal_nan=True)
+        assert np.array_equal(values_by_name["transforms.transform.translation.x[foot]"], [np.nan, 2.0], equal_nan=True)
 
 
 class TestPictures:
@@ -611,10 +620,10 @@ class TestPictures:
         width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
         assert width == 1400
         assert height > 700
-        drawn = (tmp_path / "b.svg").read_text()
-        assert "<path" in drawn
-        both = (tmp_path / "both.svg").read_text()
-        assert all(f"<!-- {name} -->" in both for name in NAMES)  # the legend: each text is before its outlines
+        svg = (tmp_path / "b.svg").read_text()
+        assert "<path" in svg
+        svg_of_both = (tmp_path / "both.svg").read_text()
+        assert all(f"<!-- {name} -->" in svg_of_both for name in NAMES)  # the legend: each text is before its outlines
 
     def test_of_a_robot_that_floats_what_says_its_motion(self, tmp_path: Path) -> None:
         """With too many panels, those of joints and base are drawn, with one panel per vector."""

@@ -14,7 +14,7 @@ from dyn_service.errors import FailedPreconditionError, NotFoundError
 from tests.graph.bags.test_bags import write
 
 
-def said(*arguments: str) -> str:
+def run_bag(*arguments: str) -> str:
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return done.stdout
@@ -26,34 +26,34 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_info(bag: Path) -> None:
-    shown = said("info", str(bag)).splitlines()
-    assert [line.split()[0] for line in shown[3:]] == ["topic", "/leg/joint_states", "/foot/wrench"]
-    found = json.loads(said("info", str(bag), "--json"))
-    assert [(topic["name"], topic["count"]) for topic in found["topics"]] == [
+    summary_lines = run_bag("info", str(bag)).splitlines()
+    assert [line.split()[0] for line in summary_lines[3:]] == ["topic", "/leg/joint_states", "/foot/wrench"]
+    content = json.loads(run_bag("info", str(bag), "--json"))
+    assert [(topic["name"], topic["count"]) for topic in content["topics"]] == [
         ("/leg/joint_states", 300), ("/foot/wrench", 30),
     ]  # fmt: skip
-    assert (found["whole"], found["attached"]) == (True, ["leg.urdf"])
+    assert (content["whole"], content["attached"]) == (True, ["leg.urdf"])
 
 
 def test_plot(bag: Path, tmp_path: Path) -> None:
     picture = tmp_path / "a.png"
-    shown = said("plot", str(bag), "/leg/joint_states", "--field", "effort", "-o", str(picture))
-    assert shown.splitlines() == ["/leg/joint_states  effort", f"drawn: {picture}"]
+    output = run_bag("plot", str(bag), "/leg/joint_states", "--field", "effort", "-o", str(picture))
+    assert output.splitlines() == ["/leg/joint_states  effort", f"drawn: {picture}"]
     assert picture.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(NotFoundError, match="did you mean '/leg/joint_states'"):
-        said("plot", str(bag), "/leg/joint_stats")
+        run_bag("plot", str(bag), "/leg/joint_stats")
 
 
 def test_mend(bag: Path, tmp_path: Path) -> None:
-    cut = tmp_path / "cut.mcap"
-    cut.write_bytes(bag.read_bytes()[:-100])
-    assert "not ended" in said("info", str(cut))
-    assert said("repair", str(cut)).startswith("repaired: ")
-    assert "not ended" not in said("info", str(cut))
+    truncated = tmp_path / "cut.mcap"
+    truncated.write_bytes(bag.read_bytes()[:-100])
+    assert "not ended" in run_bag("info", str(truncated))
+    assert run_bag("repair", str(truncated)).startswith("repaired: ")
+    assert "not ended" not in run_bag("info", str(truncated))
 
 
 def test_without_the_extra(bag: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rosbags", None)
     sentence = r"a bag needs 'rosbags', which is not installed: pip install 'dyn_service\[bags\]'"
     with pytest.raises(FailedPreconditionError, match=sentence):
-        said("info", str(bag))
+        run_bag("info", str(bag))

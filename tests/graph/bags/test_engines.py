@@ -10,11 +10,12 @@ import pytest
 from dyn_service import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.graph.bags.reader import BagReader
-from dyn_service.graph.bags.requests import REPLIES, REQUESTS, WITHIN, Verification, pinocchio, replay, verify
+from dyn_service.graph.bags.requests import REPLIES, REQUESTS, Verification, replay, verify
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages.dyn_service_msgs import ServerReply, ServerRequest
 from dyn_service.service.protocol.arrays import pack_array
 from dyn_service.service.protocol.messages import encode
+from tests.graph.bags.pinocchio_answers import WITHIN, pinocchio_answers
 from tests.phrases import unnamed
 
 INERTIA = '<inertia ixx="0.02" ixy="0.001" ixz="0.002" iyy="0.03" iyz="0.003" izz="0.04"/>'
@@ -25,10 +26,10 @@ def link(name: str, mass: float) -> str:
     return f'<link name="{name}"><inertial>{origin}<mass value="{mass}"/>{INERTIA}</inertial></link>'
 
 
-def joint(name: str, kind: str, parent: str, child: str, more: str) -> str:
+def joint(name: str, kind: str, parent: str, child: str, elements: str) -> str:
     return (
         f'<joint name="{name}" type="{kind}"><parent link="{parent}"/><child link="{child}"/>'
-        f'<origin xyz="0.2 0 0.1" rpy="0.3 0 0.2"/><axis xyz="0 0.6 0.8"/>{more}</joint>'
+        f'<origin xyz="0.2 0 0.1" rpy="0.3 0 0.2"/><axis xyz="0 0.6 0.8"/>{elements}</joint>'
     )
 
 
@@ -54,7 +55,7 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
     states = lambda *names: {name: pack_array(rng.normal(size=4), name) for name in names}
     batch = {name: pack_array(rng.normal(size=(3, 4)), name) for name in ("q", "v", "a")}
     track = states("q", "v", "q_ref", "v_ref", "a_ref") | {"kp": pack_array(np.full(4, 100.0), "kp"), "kd": 20.0}
-    asked = [
+    requests = [
         ("inverse_dynamics", states("q", "v", "a"), {}),
         ("inverse_dynamics", batch | {"gravity": pack_array([1.0, 2.0, -3.0], "gravity")}, {"passive": False}),
         ("forward_dynamics", states("q", "v", "tau"), {}),
@@ -66,7 +67,7 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("inverse_dynamics", states("q", "v"), {}),
     ]
     with BagWriter(path) as writer:
-        for k, (query, inputs, options) in enumerate(asked):
+        for k, (query, inputs, options) in enumerate(requests):
             request = encode({"v": 1, "id": k, "query": query, "robot": "crane", "inputs": inputs, "options": options})
             writer.write(REQUESTS, ServerRequest(1, request), 2 * k)
             reply = answer(request)
@@ -75,36 +76,36 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def held(bag: Path, text: str) -> Verification:
-    said: list[str] = []
+def verified(bag: Path, text: str) -> Verification:
+    remarks: list[str] = []
     with BagReader(bag) as reader:
-        found = verify(reader, pinocchio([Robot.from_text(text)], [text], said.append))
-    assert said == []
-    return found
+        verification = verify(reader, pinocchio_answers([Robot.from_text(text)], [text], remarks.append))
+    assert remarks == []
+    return verification
 
 
 def test_pinocchio_says_the_same(bag: Path) -> None:
-    found = held(bag, CRANE)
-    assert {name: result.count for name, result in found.results.items()} == {
+    verification = verified(bag, CRANE)
+    assert {name: result.count for name, result in verification.results.items()} == {
         "inverse_dynamics": 2, "forward_dynamics": 1, "mass_matrix": 1, "bias_forces": 1, "gravity_forces": 1,
         "computed_torque": 1,
     }  # fmt: skip
-    assert found.left_out == {"not supported by this engine": 2}
-    assert found.largest < 1e-3 * WITHIN  # 1e-12: four joints cost three or four digits at most
+    assert verification.uncompared == {"not supported by this engine": 2}
+    assert verification.largest < 1e-3 * WITHIN  # 1e-12: four joints cost three or four digits at most
 
 
 def test_a_model_a_thousandth_heavier_is_found(bag: Path) -> None:
     """A robot with another mass of one link: all queries that depend on it differ."""
-    found = held(bag, CRANE.replace('<mass value="1.0"/>', '<mass value="1.001"/>'))
-    for name, result in found.results.items():
+    verification = verified(bag, CRANE.replace('<mass value="1.0"/>', '<mass value="1.001"/>'))
+    for name, result in verification.results.items():
         assert result.worst is not None
         assert 1e-5 < result.worst.difference.relative < 0.1, name
 
 
 def test_robots_that_pinocchio_reads_differently_are_reported() -> None:
-    said: list[str] = []
+    remarks: list[str] = []
     flying = Robot.from_text(CRANE, root="floating")
     with pytest.raises(FailedPreconditionError, match="no robot that Pinocchio can take"):
-        pinocchio([flying], [CRANE, "<mujoco/>"], said.append)
-    assert unnamed(said[0], "10", "4 in Pinocchio") == []
-    assert "not the URDF file" in said[1]
+        pinocchio_answers([flying], [CRANE, "<mujoco/>"], remarks.append)
+    assert unnamed(remarks[0], "10", "4 in Pinocchio") == []
+    assert "not the URDF file" in remarks[1]

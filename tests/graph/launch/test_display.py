@@ -1,13 +1,17 @@
 """The launcher's table has the columns that the nodes' kinds declare."""
 
 import io
+import os
+import queue
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from dyn_service.graph.launch.display import _table, plain_line
+from dyn_service.graph.launch import display
+from dyn_service.graph.launch.display import Screen, _table, plain_line
 from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.supervisor import ProcessState
 from dyn_service.graph.middleware.node_kind import Column, NodeKind
@@ -33,9 +37,9 @@ def supervisor() -> SimpleNamespace:
             SimpleNamespace(plan=plan, state=ProcessState.READY, restarts=int(name == "controller"), pid=7)
         )
         store.take(Stats(name, 1, values))
-    found = SimpleNamespace(processes=processes, store=store, running_s=12.3, plan=None)
-    plan_anew(found)
-    return found
+    supervisor = SimpleNamespace(processes=processes, store=store, running_s=12.3, plan=None)
+    plan_anew(supervisor)
+    return supervisor
 
 
 def plan_anew(supervisor: SimpleNamespace) -> None:
@@ -82,8 +86,13 @@ def test_nothing_that_matters_is_cut(supervisor: SimpleNamespace, width: int) ->
     plan_anew(supervisor)
     lines = shown(supervisor, width)
     text = " ".join(" ".join(lines).split())
-    for what in ("left/controller_of_the_arm", "150/301 us", "1.2e-06/3.0e-06", "plant: 3 overruns, 1 stops, stopped"):
-        assert what in text
+    for excerpt in (
+        "left/controller_of_the_arm",
+        "150/301 us",
+        "1.2e-06/3.0e-06",
+        "plant: 3 overruns, 1 stops, stopped",
+    ):
+        assert excerpt in text
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
     assert text.count("ready") == 3
 
@@ -114,3 +123,27 @@ def test_columns_of_other_nodes(supervisor: SimpleNamespace) -> None:
     supervisor.store.take(Stats("tank", 1, {"level": 4}))
     supervisor.store.take(Stats("unknown", 1, {"rate_hz": 5.0, "lost": 3}))
     assert plain_line(supervisor) == "12 s | tank ready, level 4 m, bad ? | unknown ready, rate 5 Hz"
+
+
+def test_the_end_of_a_launch_does_not_wait_for_a_text_that_the_writer_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer can take the last text after the queue was seen not to be empty."""
+
+    class TakenMeanwhile(queue.SimpleQueue):
+        def empty(self) -> bool:
+            return False
+
+    monkeypatch.setattr(display, "DRAIN_TIMEOUT_S", 0.1)
+    source, sink = os.pipe()
+    with os.fdopen(source, "rb") as reader, os.fdopen(sink, "w") as stream:
+        screen = Screen(stream)
+        screen.write("x" * display.WAITING_CHARACTERS)  # more than a pipe holds: the writer waits
+        reader.read(1)
+        screen._texts = TakenMeanwhile()
+        end = threading.Thread(target=screen.drain, daemon=True)
+        end.start()
+        end.join(50.0)
+        assert not end.is_alive()
+        screen._texts.put(None)
+        reader.read(display.WAITING_CHARACTERS - 1)
+        screen._writer.join(50.0)
+        assert not screen._writer.is_alive()

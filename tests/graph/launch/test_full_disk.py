@@ -72,22 +72,22 @@ def test_a_full_disk_under_the_report_stops_nothing(tmp_path: Path, free_kib: in
         assert launch.wait() == 1, launch.text
     assert left.exists()  # the process that wrote the lines did not end for it
     full = "No space left on device"
-    said = [line for line in launch.lines if "logs cannot be written" in line]
-    assert len(said) == 1
-    assert f"'{disk}/report/logs': {full}" in said[0]
+    complaints = [line for line in launch.lines if "logs cannot be written" in line]
+    assert len(complaints) == 1
+    assert f"'{disk}/report/logs': {full}" in complaints[0]
     assert any(line.startswith("[launch] stopped: ") and "4 s" in line for line in launch.lines)
     assert re.match(r"\[launch\] status 1: not clean, [^;]*4 s", launch.lines[-1])
     assert any(line.startswith("[launch] not clean: the log of talker ") for line in launch.lines)
     assert f"[launch] not clean: recording.npz could not be written: {full}" in launch.lines
     assert not any("restart" in line or "was killed" in line for line in launch.lines)
     assert any(line.startswith("[launch] requests: ") and ", 0 lost" in line for line in launch.lines)
-    kept = {path.name for path in (tmp_path / "kept" / "report").iterdir()}
-    assert not {name for name in kept if name.endswith(".part")}
-    assert "recording.npz" not in kept
-    if "report.json" in kept:  # whole, and it says what is lacking
-        found = json.loads((tmp_path / "kept" / "report" / "report.json").read_text("utf-8"))
-        assert any("the log of talker" in fault for fault in found["outcome"]["faults"])
-    assert ("report.json" in kept) is (
+    files = {path.name for path in (tmp_path / "kept" / "report").iterdir()}
+    assert not {name for name in files if name.endswith(".part")}
+    assert "recording.npz" not in files
+    if "report.json" in files:  # whole, and it says what is lacking
+        report = json.loads((tmp_path / "kept" / "report" / "report.json").read_text("utf-8"))
+        assert any("the log of talker" in fault for fault in report["outcome"]["faults"])
+    assert ("report.json" in files) is (
         f"[launch] not clean: report.json could not be written: {full}" not in launch.text
     )
 
@@ -128,17 +128,17 @@ def test_lines_beyond_the_memory_limit_are_counted(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(display, "RETRY_S", 0.0)
     place = tmp_path / "logs"
     place.touch()  # a file where the folder should be
-    said: list[str] = []
-    kept = Logs(place, said.append)
+    messages: list[str] = []
+    logs = Logs(place, messages.append)
     for k in range(50):
-        kept.write("talker", f"line {k}")
-    assert len(said) == 1
-    assert f"{str(place)!r}: File exists" in said[0]
+        logs.write("talker", f"line {k}")
+    assert len(messages) == 1
+    assert f"{str(place)!r}: File exists" in messages[0]
     place.unlink()
-    kept.write("talker", "at last")
-    kept.write("talker", "and on")
-    (lost,) = kept.close()
-    assert re.search(r"talker .*\b36 lines: File exists", lost)
+    logs.write("talker", "at last")
+    logs.write("talker", "and on")
+    (fault,) = logs.close()
+    assert re.search(r"talker .*\b36 lines: File exists", fault)
     lines = (place / "talker.log").read_text("utf-8").splitlines()
     assert lines == [
         *(f"line {k}" for k in range(14)),
@@ -150,11 +150,11 @@ def test_lines_beyond_the_memory_limit_are_counted(tmp_path: Path, monkeypatch: 
 
 def test_logs_that_are_never_written_are_a_fault(tmp_path: Path) -> None:
     (tmp_path / "logs").touch()
-    kept = Logs(tmp_path / "logs", lambda line: None)
-    kept.write("talker", "one")
-    kept.write("talker", "two")
-    (lost,) = kept.close()
-    assert re.search(r"talker .*\b2 lines: File exists", lost)
+    logs = Logs(tmp_path / "logs", lambda line: None)
+    logs.write("talker", "one")
+    logs.write("talker", "two")
+    (fault,) = logs.close()
+    assert re.search(r"talker .*\b2 lines: File exists", fault)
     nowhere = Logs(None, lambda line: None)
     nowhere.write("talker", "one")
     assert nowhere.close() == []
@@ -197,11 +197,11 @@ def test_an_output_that_fails_at_the_very_end_is_in_the_status(tmp_path: Path) -
 
 
 def test_signs_that_a_terminal_does_not_have_are_no_fault() -> None:
-    below = io.BytesIO()
-    screen = Screen(io.TextIOWrapper(below, encoding="ascii", write_through=True))
+    raw = io.BytesIO()
+    screen = Screen(io.TextIOWrapper(raw, encoding="ascii", write_through=True))
     assert screen.write("2 µs\n") == 5
     screen.drain()
-    assert (screen.fault, below.getvalue()) == (None, b"2 ?s\n")
+    assert (screen.fault, raw.getvalue()) == (None, b"2 ?s\n")
 
 
 def test_an_output_that_stands_still_holds_nothing_up(tmp_path: Path) -> None:
@@ -254,12 +254,12 @@ def small_report(folder: Path) -> None:
 
 
 def test_a_process_without_output_has_a_log(tmp_path: Path) -> None:
-    kept = Logs(tmp_path / "logs", lambda line: None)
-    kept.begin(["launch", "arm/plant"])
+    logs = Logs(tmp_path / "logs", lambda line: None)
+    logs.begin(["launch", "arm/plant"])
     assert {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()} == {
         "launch.log": "",
         "arm.plant.log": "",
     }
-    kept.write("arm/plant", "a word")
-    assert kept.close() == []
+    logs.write("arm/plant", "a word")
+    assert logs.close() == []
     assert (tmp_path / "logs" / "arm.plant.log").read_text() == "a word\n"

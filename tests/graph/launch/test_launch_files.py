@@ -13,9 +13,8 @@ from dyn_service.graph.launch.planner import LaunchPlan, make_plan
 from dyn_service.graph.launch.schema import read_launch_file
 from dyn_service.support.documents import ConfigurationError, parse_document
 from dyn_service.support.logs import Level
+from tests.conftest import ROOT
 from tests.phrases import in_our_words, naming, unnamed
-
-REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -34,15 +33,15 @@ def plan(tmp_path: Path):
 
 def fault_of(plan, text: str, **arguments: str) -> str:
     """Returns the fault's text without its folder."""
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as excinfo:
         plan(text, **arguments)
-    file = getattr(caught.value, "file", None)
-    assert in_our_words(str(caught.value))
-    return str(caught.value).replace(file, Path(file).name, 1) if file else str(caught.value)
+    file = getattr(excinfo.value, "file", None)
+    assert in_our_words(str(excinfo.value))
+    return str(excinfo.value).replace(file, Path(file).name, 1) if file else str(excinfo.value)
 
 
 def test_arguments_and_order(plan) -> None:
-    made = plan(
+    launch_plan = plan(
         """
 launch:
   - arg: {name: rate, default: 500}
@@ -53,16 +52,16 @@ launch:
 """,
         rate="100",
     )
-    assert made.arguments == {"rate": "100", "half": "100/2"}
-    assert [process.name for process in made.processes] == ["first", "sleep", "sleep-2"]
-    assert made.processes[0].command == ("echo", "100/2", "two words", "more")
-    assert made.processes[1].env == {"A": "/home/arm"}
-    assert made.processes[1].respawn
-    assert made.processes[1].respawn_delay_s == 0.5
+    assert launch_plan.arguments == {"rate": "100", "half": "100/2"}
+    assert [process.name for process in launch_plan.processes] == ["first", "sleep", "sleep-2"]
+    assert launch_plan.processes[0].command == ("echo", "100/2", "two words", "more")
+    assert launch_plan.processes[1].env == {"A": "/home/arm"}
+    assert launch_plan.processes[1].respawn
+    assert launch_plan.processes[1].respawn_delay_s == 0.5
 
 
 def test_node_becomes_a_ros_command_line(plan) -> None:
-    made = plan(
+    launch_plan = plan(
         """
 launch:
   - push_ros_namespace: {namespace: lab}
@@ -79,7 +78,7 @@ launch:
         - {name: who, value: $(env HOME)}
 """
     )
-    (node,) = made.processes
+    (node,) = launch_plan.processes
     assert node.name == "lab/arm/left"
     assert node.reports
     assert node.command == (
@@ -94,7 +93,7 @@ def test_conditions_scopes_and_includes(plan, tmp_path: Path) -> None:
     (tmp_path / "inner.launch.yaml").write_text(
         "launch: [{arg: {name: word}}, {executable: {cmd: echo $(var word), name: inner}}]", encoding="utf-8"
     )
-    made = plan(
+    launch_plan = plan(
         """
 launch:
   - let: {name: x, value: outer}
@@ -112,7 +111,7 @@ launch:
   - include: {file: inner.launch.yaml, let: [{name: word, value: again}], arg: [{name: word, value: not}]}
 """
     )
-    assert [(p.name, *p.command[1:]) for p in made.processes] == [
+    assert [(p.name, *p.command[1:]) for p in launch_plan.processes] == [
         ("grouped", "inside"),
         ("after", "outer", "kept"),
         ("inner", "given"),
@@ -127,7 +126,7 @@ def test_parameters_of_own_nodes_are_typed_and_later_ones_win(plan, tmp_path: Pa
         "other: {ros__parameters: {rate_hz: 1.0}}\nplant: {ros__parameters: {rate_hz: $(var r), substeps: 2}}",
         encoding="utf-8",
     )
-    made = plan(
+    launch_plan = plan(
         """
 launch:
   - let: {name: r, value: "200.0"}
@@ -141,8 +140,8 @@ launch:
   - node: {pkg: dyn_service, exec: controller, name: other}
 """
     )
-    assert made.processes[0].name == "plant"
-    assert made.processes[0].parameters == {"robot": f"{tmp_path}/a.urdf", "rate_hz": 200.0, "substeps": 4}
+    assert launch_plan.processes[0].name == "plant"
+    assert launch_plan.processes[0].parameters == {"robot": f"{tmp_path}/a.urdf", "rate_hz": 200.0, "substeps": 4}
 
 
 EXECUTABLE = "  - executable: {cmd: sleep 1}\n"
@@ -257,8 +256,8 @@ def test_messages_are_printed_before_anything_starts(tmp_path: Path, log_level: 
     assert launch_file(file, console=Console(file=screen, width=200), log_level=log_level) == 0
     lines = screen.getvalue().splitlines()
     ready = lines.index("[launch] ready: 1 processes")
-    printed = [line.removeprefix("[launch] ") for line in lines[:ready] if "done: " not in line]
-    assert printed == messages
+    first_lines = [line.removeprefix("[launch] ") for line in lines[:ready] if "done: " not in line]
+    assert first_lines == messages
 
 
 @pytest.mark.parametrize(
@@ -300,31 +299,31 @@ def test_misspelt_argument_names_the_nearest(plan) -> None:
 
 def test_fault_in_a_parameter_file_names_that_file(plan, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("plant:\n  ros__parameters:\n    robot: r\n    substeps: 1.5\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError) as caught:
+    with pytest.raises(ConfigurationError) as excinfo:
         plan("launch: [{node: {pkg: dyn_service, exec: plant, param: [{from: $(dirname)/p.yaml}]}}]")
-    assert unnamed(caught.value, f"{tmp_path}/p.yaml:4", "plant.ros__parameters.substeps", "'substeps'") == []
+    assert unnamed(excinfo.value, f"{tmp_path}/p.yaml:4", "plant.ros__parameters.substeps", "'substeps'") == []
 
 
 def test_missing_files(plan, tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=naming("nothing.yaml", "No such file")):
         read_launch_file(tmp_path / "nothing.yaml")
-    found = fault_of(plan, "launch: [{node: {pkg: p, exec: e, param: [{from: /nowhere/p.yaml}]}}]")
+    fault = fault_of(plan, "launch: [{node: {pkg: p, exec: e, param: [{from: /nowhere/p.yaml}]}}]")
     assert (
         unnamed(
-            found, "test.launch.yaml:1: launch[0].node.param[0].from", "'/nowhere/p.yaml'", "No such file or directory"
+            fault, "test.launch.yaml:1: launch[0].node.param[0].from", "'/nowhere/p.yaml'", "No such file or directory"
         )
         == []
     )
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "launch").glob("*.launch.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted((ROOT / "launch").glob("*.launch.yaml")), ids=lambda path: path.name)
 def test_the_launch_files_here_are_sound(path: Path, tmp_path: Path) -> None:
-    made = make_plan(read_launch_file(path), {}, folder=tmp_path)
-    names = [process.name.rpartition("/")[2] for process in made.processes]
+    launch_plan = make_plan(read_launch_file(path), {}, folder=tmp_path)
+    names = [process.name.rpartition("/")[2] for process in launch_plan.processes]
     assert names[0] == "server"
     assert names[1:] == ["plant", "controller"] * (len(names) // 2)
     assert len(names) >= 3
-    for process in made.processes:
+    for process in launch_plan.processes:
         files = process.parameters.get("robots", [])
         if process.name.endswith("plant"):  # a controller's robot is a name
             files = [process.parameters["robot"]]
@@ -342,12 +341,12 @@ launch:
   - executable: {cmd: touch started}
 """
     )
-    own = [
+    own_sections = [
         "robot: path of the URDF", "    must be given",
         "where", "    default: $(endpoint dynamics)",
         "way: which", "    default: a", "    one of: a, b",
     ]  # fmt: skip
-    assert show_arguments(path) == own
+    assert show_arguments(path) == own_sections
     outer = tmp_path / "outer.launch.yaml"
     outer.write_text(
         """
@@ -359,7 +358,7 @@ launch:
 """
     )
     assert show_arguments(outer) == [
-        "extra", "    default: 1", *own[2:],
+        "extra", "    default: 1", *own_sections[2:],
         "and the arguments of $(var extra).yaml: its path depends on arguments",
     ]  # fmt: skip
     outer.write_text("launch: [executable: {cmd: touch started}]")
@@ -368,7 +367,7 @@ launch:
 
 
 def test_endpoints_are_in_the_launchs_folder_and_the_current_namespace(plan, tmp_path: Path) -> None:
-    made = plan(
+    launch_plan = plan(
         """
 launch:
   - let: {name: outside, value: $(endpoint dynamics)}
@@ -377,6 +376,6 @@ launch:
 """
     )
     folder = tmp_path / "scratch"
-    assert made.processes[0].command[1:] == (
+    assert launch_plan.processes[0].command[1:] == (
         f"ipc://{folder}/dynamics", f"ipc://{folder}/lab.dynamics", f"ipc://{folder}/all",
     )  # fmt: skip

@@ -24,7 +24,7 @@ def launched(folder: Path, duration_s: float, **parameters: str) -> tuple[int, d
     """Status, outcome and report of the pendulum with two goals, and its recording."""
     folder.mkdir(exist_ok=True)
     (folder / "goals.yaml").write_text(GOALS, "utf-8")
-    more = "".join(f", {{name: {name}, value: {value}}}" for name, value in parameters.items())
+    parameter_text = "".join(f", {{name: {name}, value: {value}}}" for name, value in parameters.items())
     pendulum = URDF / "pendulum.urdf"
     text = f"""launch:
   - node: {{pkg: dyn_service, exec: server,
@@ -32,7 +32,7 @@ def launched(folder: Path, duration_s: float, **parameters: str) -> tuple[int, d
   - node: {{pkg: dyn_service, exec: plant, param: [{{name: robot, value: {pendulum}}},
       {{name: control_rate_hz, value: 500.0}}, {{name: clock, value: lockstep}}]}}
   - node: {{pkg: dyn_service, exec: trajectory_following, name: controller, param: [{{name: rate_hz, value: 500.0}},
-      {{name: goals, value: {folder / "goals.yaml"}}}{more}]}}
+      {{name: goals, value: {folder / "goals.yaml"}}}{parameter_text}]}}
 """
     (folder / "goals.launch.yaml").write_text(text, "utf-8")
     screen, report = io.StringIO(), folder / "report"
@@ -71,7 +71,7 @@ def test_a_launch_with_an_aborted_goal_is_not_clean(tmp_path: Path) -> None:
     """The tolerance is below the error of discretization, so that each goal is aborted."""
     status, report, lines, _ = launched(tmp_path, 0.5, path_tolerance="1.0e-12")
     assert status == supervisor.NOT_CLEAN
-    (sentence,) = [one["sentence"] for one in report["outcome"]["verdicts"] if one["passed"] is False]
+    (sentence,) = [verdict["sentence"] for verdict in report["outcome"]["verdicts"] if verdict["passed"] is False]
     assert sentence.startswith("aborted goals 2 (of 2; the last: goal 2 at 0.")
     assert sentence.endswith("), allowed at most 0")
     assert "status 3: not clean, 1 of 5 bounds broken" in lines[-1]

@@ -16,7 +16,6 @@ from rich.console import Console
 
 from docs.pages import fenced
 from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph import MODULES
 from dyn_service.graph.launch import launch_file
 from dyn_service.graph.launch.planner import REPORT_KEYS, LaunchPlan, ProcessPlan, make_plan
 from dyn_service.graph.launch.report import write_report
@@ -25,11 +24,11 @@ from dyn_service.graph.launch.supervisor import Outcome
 from dyn_service.graph.middleware.node_kind import NodeKind, Panel, Section
 from dyn_service.graph.middleware.telemetry import Ready, TelemetryStore
 from dyn_service.graph.nodes import registry
-from dyn_service.graph.nodes.registry import Registry
+from dyn_service.graph.nodes.registry import SHIPPED, Registry
+from tests.conftest import ROOT
 from tests.phrases import naming
 
-REPOSITORY = Path(__file__).parents[3]
-SECTION = (REPOSITORY / "docs" / "launch.md").read_text("utf-8").partition("## A node of your own\n")[2]
+SECTION = (ROOT / "docs" / "launch.md").read_text("utf-8").partition("## A node of your own\n")[2]
 (MODULE,), (PROJECT, *_), (LAUNCH,) = (fenced(SECTION, language) for language in ("python", "toml", "yaml"))
 WHEN_IT_HAS_RUN = "  - executable: {cmd: sleep 0.5, on_exit: shutdown}\n"
 
@@ -51,10 +50,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(REPOSITORY)]))
-    before = set(sys.modules)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(ROOT)]))
+    modules_before = set(sys.modules)
     yield folder
-    for name in set(sys.modules) - before:
+    for name in set(sys.modules) - modules_before:
         if name.partition(".")[0] == "my_robot":
             del sys.modules[name]
     importlib.invalidate_caches()
@@ -67,7 +66,7 @@ def documented(site: Path) -> Path:
     return site
 
 
-def written(folder: Path, text: str) -> Path:
+def launch_file_of(folder: Path, text: str) -> Path:
     path = folder / "own.launch.yaml"
     path.write_text(textwrap.dedent(text), "utf-8")
     return path
@@ -75,15 +74,15 @@ def written(folder: Path, text: str) -> Path:
 
 def test_it_is_launched_and_its_panel_shown(documented: Path, tmp_path: Path) -> None:
     screen, report = io.StringIO(), tmp_path / "report"
-    path = written(tmp_path, LAUNCH + WHEN_IT_HAS_RUN)
+    path = launch_file_of(tmp_path, LAUNCH + WHEN_IT_HAS_RUN)
     status = launch_file(path, report_dir=report, console=Console(file=screen, width=200))
-    said = screen.getvalue()
-    assert status == 0, said
+    output = screen.getvalue()
+    assert status == 0, output
     content = json.loads((report / "report.json").read_text("utf-8"))
     assert content["processes"][0]["name"] == "motor"
     assert content["processes"][0]["parameters"] == {"rate_hz": 100.0}
     assert 20.0 < content["temperature"]["max_c"] < 50.0
-    assert f"[launch] temperature: max {content['temperature']['max_c']:.1f} deg C" in said
+    assert f"[launch] temperature: max {content['temperature']['max_c']:.1f} deg C" in output
     page = (report / "index.html").read_text("utf-8")
     assert "temperature: max" in page
     assert '<h3>temperature</h3><img class="picture" alt="temperature" src="data:image/svg+xml;base64,' in page
@@ -101,7 +100,7 @@ def test_its_parameters_are_checked_before_anything_starts(
     documented: Path, tmp_path: Path, parameter: str, fault: str
 ) -> None:
     mark = tmp_path / "started"
-    path = written(
+    path = launch_file_of(
         tmp_path,
         f"""\
         launch:
@@ -109,14 +108,14 @@ def test_its_parameters_are_checked_before_anything_starts(
           - node: {{pkg: my_robot, exec: thermometer, param: [{parameter}]}}
         """,
     )
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as excinfo:
         launch_file(path, console=Console(file=io.StringIO()))
-    assert str(caught.value) == f"{path}:3: launch[1].node.param[0]: {fault}"
+    assert str(excinfo.value) == f"{path}:3: launch[1].node.param[0]: {fault}"
     assert not mark.exists()
 
 
 def plan_of(tmp_path: Path, text: str) -> LaunchPlan:
-    return make_plan(read_launch_file(written(tmp_path, text)), {})
+    return make_plan(read_launch_file(launch_file_of(tmp_path, text)), {})
 
 
 def test_a_node_runs_the_module_that_declares_it(site: Path, tmp_path: Path) -> None:
@@ -144,9 +143,9 @@ def test_a_declaration_that_is_none_is_a_fault_of_the_launch(
     site: Path, tmp_path: Path, module: str, fault: str
 ) -> None:
     installed(site, module, {"thermometer": "my_robot.nodes.thermometer:NODE"})
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as excinfo:
         plan_of(tmp_path, LAUNCH)
-    assert str(caught.value) == f"{tmp_path}/own.launch.yaml:2: launch[0].node.exec: {fault}"
+    assert str(excinfo.value) == f"{tmp_path}/own.launch.yaml:2: launch[0].node.exec: {fault}"
 
 
 def test_panels_of_two_nodes_may_not_share_a_section(site: Path, tmp_path: Path) -> None:
@@ -159,16 +158,16 @@ def test_panels_of_two_nodes_may_not_share_a_section(site: Path, tmp_path: Path)
     assert len(plan_of(tmp_path, twice).processes) == 2
 
 
-def test_entry_points_of_this_package_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is installed may be old: the table decides, and pyproject.toml says the same."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["entry-points"]["dyn_service.nodes"] == {name: f"{at}:NODE" for name, at in MODULES.items()}
+def test_nodes_of_this_package_are_those_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is the only registration; entry points of an older version of this package are ignored."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert "dyn_service.nodes" not in project["entry-points"]
     stale = [EntryPoint("plant", "dyn_service.gone:NODE", "dyn_service.nodes")]
     monkeypatch.setattr(registry, "entry_points", lambda *, group: stale)
-    found = Registry()
-    assert found.names("dyn_service") == list(MODULES)
-    for name in MODULES:
-        kind = found.find("dyn_service", name)
+    nodes = Registry()
+    assert nodes.names("dyn_service") == list(SHIPPED)
+    for name in SHIPPED:
+        kind = nodes.find("dyn_service", name)
         assert kind is not None
         assert kind.name == name
         assert not {panel.section for panel in kind.panels} & set(REPORT_KEYS)
@@ -184,34 +183,34 @@ def test_declarations_are_light() -> None:
         " 'dyn_service.service.server.app'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240)
     assert done.stdout == "[]\n", done.stderr
 
 
-def failing(what: str, stem: str = "other"):
+def failing(failure: str, stem: str = "other"):
     def make(node, store):
-        if what == "make":
+        if failure == "make":
             raise KeyError("no such column")
-        return Section({"x": object() if what == "json" else 1}, ["made"], {stem: lambda title: 1 / 0})
+        return Section({"x": object() if failure == "json" else 1}, ["made"], {stem: lambda title: 1 / 0})
 
     return make
 
 
 @pytest.mark.parametrize(
-    ("what", "lines", "kept"),
+    ("failure", "lines", "is_kept"),
     [
         ("make", ["panel 'bad' failed: KeyError: 'no such column'"], False),
         ("json", ["panel 'bad' failed: TypeError: Object of type object is not JSON serializable"], False),
         ("draw", ["made", "panel 'bad' failed: ZeroDivisionError: division by zero"], True),
     ],
 )
-def test_a_panel_that_fails_costs_only_itself(tmp_path: Path, what: str, lines: list[str], kept: bool) -> None:
+def test_a_panel_that_fails_costs_only_itself(tmp_path: Path, failure: str, lines: list[str], is_kept: bool) -> None:
     good = Panel("good", lambda node, store: Section({"y": float("nan")}))
-    kind = NodeKind("n", object, lambda node: None, panels=(Panel("bad", failing(what)), good))
+    kind = NodeKind("n", object, lambda node: None, panels=(Panel("bad", failing(failure)), good))
     plan = LaunchPlan(tmp_path / "x.launch.yaml", {}, (ProcessPlan("n", (), "", kind=kind),))
     store = TelemetryStore()
     store.take(Ready("n", 1))
     assert write_report(tmp_path, plan, store, Outcome()) == lines
     content = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert content["good"] == {"y": None}
-    assert ("bad" in content) is kept
+    assert ("bad" in content) is is_kept

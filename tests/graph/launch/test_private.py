@@ -47,7 +47,7 @@ for path in sys.argv[1:]:
 ASK = f"""
 import sys
 from dyn_service import Client, DynError
-Client("inproc://nowhere").close()
+Client("ipc:///nowhere").close()
 {DROP}
 with Client(sys.argv[1], timeout_s=0.5, compile_wait_s=0.0) as client:
     for act in (client.list_robots, lambda: client.load_robot(sys.argv[2]), lambda: client.unload_robot("pendulum")):
@@ -75,13 +75,13 @@ def listening_tcp(pid: int) -> list[str]:
             inodes.add(os.readlink(link))
         except FileNotFoundError:
             continue
-    found = []
+    openings = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text("ascii").splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-                found.append(fields[1])
-    return found
+                openings.append(fields[1])
+    return openings
 
 
 def test_a_launch_is_its_users_alone(tmp_path: Path) -> None:
@@ -90,10 +90,12 @@ def test_a_launch_is_its_users_alone(tmp_path: Path) -> None:
     with Launched(file) as launch:
         endpoint = launch.wait_line("[launch] server answers at ").rpartition(" ")[2]
         folder = Path(endpoint.removeprefix("ipc://")).parent
-        found = lambda: sorted(path for path in folder.iterdir() if stat.S_ISSOCK(path.lstat().st_mode))
-        called = lambda: [path.name.rpartition(".")[0] or path.name for path in found() if path.name != ".launcher"]
-        wait_for(lambda: called() == SOCKETS, "the sockets are others")
-        sockets = found()
+        socket_paths = lambda: sorted(path for path in folder.iterdir() if stat.S_ISSOCK(path.lstat().st_mode))
+        socket_names = lambda: [
+            path.name.rpartition(".")[0] or path.name for path in socket_paths() if path.name != ".launcher"
+        ]
+        wait_for(lambda: socket_names() == SOCKETS, "the sockets are others")
+        sockets = socket_paths()
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert {stat.S_IMODE(path.stat().st_mode) for path in sockets} == {0o600}
         nodes = launch.nodes()
@@ -102,20 +104,20 @@ def test_a_launch_is_its_users_alone(tmp_path: Path) -> None:
             assert listening_tcp(pid) == []
         with Client(endpoint, timeout_s=240.0) as client:  # its own user may ask, and that is all
             assert client.list_robots() == ["pendulum"]
-            before = client.robot("pendulum").gravity_forces(np.array([0.5]))
+            gravity_forces = client.robot("pendulum").gravity_forces(np.array([0.5]))
             with pytest.raises(PermissionDeniedError):
                 client.unload_robot("pendulum")
             with pytest.raises(PermissionDeniedError):
                 client.load_robot(URDF / "pendulum.urdf")
             if os.getuid() == 0:
                 paths = [str(path) for path in sockets]
-                refused = [f"PermissionError {path}" for path in paths]
-                assert as_nobody(CONNECT, *paths) == refused
-                said = as_nobody(ASK, endpoint, (URDF / "pendulum.urdf").read_text("utf-8"))
-                assert said == ["UnavailableError"] * 3
+                refusals = [f"PermissionError {path}" for path in paths]
+                assert as_nobody(CONNECT, *paths) == refusals
+                answer = as_nobody(ASK, endpoint, (URDF / "pendulum.urdf").read_text("utf-8"))
+                assert answer == ["UnavailableError"] * 3
                 folder.chmod(0o711)  # and if the folder were open, the sockets are not
-                assert as_nobody(CONNECT, *paths) == refused
-            assert client.robot("pendulum").gravity_forces(np.array([0.5])) == before
+                assert as_nobody(CONNECT, *paths) == refusals
+            assert client.robot("pendulum").gravity_forces(np.array([0.5])) == gravity_forces
         assert launch.stop() == 0, launch.text
         wait_for(lambda: not folder.exists(), "the private folder was left behind")
 
@@ -126,8 +128,8 @@ def test_a_launch_file_can_give_access(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         endpoint = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-    said = f"{{name: endpoints, value: ['{endpoint}']}}, {{name: allow_load, value: true}}"
-    file.write_text(f"launch: [{{node: {{pkg: dyn_service, exec: server, param: [{said}]}}}}]", "utf-8")
+    parameters = f"{{name: endpoints, value: ['{endpoint}']}}, {{name: allow_load, value: true}}"
+    file.write_text(f"launch: [{{node: {{pkg: dyn_service, exec: server, param: [{parameters}]}}}}]", "utf-8")
     with Launched(file) as launch:
         assert launch.wait_line("[launch] server answers at ").endswith(endpoint)
         with Client(endpoint, timeout_s=240.0) as client:
@@ -136,24 +138,24 @@ def test_a_launch_file_can_give_access(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_made_where_sockets_fit_and_its_user_is_alone(tmp_path: Path) -> None:
-    mine = Path(tempfile.mkdtemp(dir="/tmp"))  # a short path
+    short_folder = Path(tempfile.mkdtemp(dir="/tmp"))  # a short path
     deep = tmp_path.joinpath(*["deep"] * 20)
     deep.mkdir(parents=True)
-    made = []
+    paths = []
     try:
-        made.append(make_folder({"XDG_RUNTIME_DIR": str(mine)}))
-        assert made[-1].parent == mine
-        made.append(make_folder({"XDG_RUNTIME_DIR": str(mine)}, "two arms/left" * 9))
-        assert made[-1].name.startswith("dyn-two-arms-left")
-        mine.chmod(0o777)
-        for variables in ({"XDG_RUNTIME_DIR": str(mine)}, {"XDG_RUNTIME_DIR": str(deep), "TMPDIR": str(deep)}):
-            made.append(make_folder(variables))
-            assert made[-1].parent not in (mine, deep)
-        for folder in made:
+        paths.append(make_folder({"XDG_RUNTIME_DIR": str(short_folder)}))
+        assert paths[-1].parent == short_folder
+        paths.append(make_folder({"XDG_RUNTIME_DIR": str(short_folder)}, "two arms/left" * 9))
+        assert paths[-1].name.startswith("dyn-two-arms-left")
+        short_folder.chmod(0o777)
+        for variables in ({"XDG_RUNTIME_DIR": str(short_folder)}, {"XDG_RUNTIME_DIR": str(deep), "TMPDIR": str(deep)}):
+            paths.append(make_folder(variables))
+            assert paths[-1].parent not in (short_folder, deep)
+        for folder in paths:
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700
             assert len(os.fsencode(folder)) + 40 < MAX_IPC_PATH
     finally:
-        for folder in (*made, mine):
+        for folder in (*paths, short_folder):
             folder.rmdir()
     with closing(Runtime("panda")) as runtime:
         assert runtime.folder.name.startswith("dyn-panda-")
@@ -164,6 +166,6 @@ def test_the_folder_is_made_where_sockets_fit_and_its_user_is_alone(tmp_path: Pa
 
 def test_no_folder_at_all_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: "/proc")
-    monkeypatch.setattr("dyn_service.graph.launch.runtime._LAST", "/proc")
+    monkeypatch.setattr("dyn_service.graph.launch.runtime._LAST_RESORT", "/proc")
     with pytest.raises(UnavailableError, match=r"sockets: '/proc': "):
         make_folder({"TMPDIR": "/proc"})

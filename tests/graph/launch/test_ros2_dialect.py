@@ -96,67 +96,67 @@ def faults_of(tree: Any) -> list[str]:
     return list(_actions(tree["launch"], "launch"))
 
 
-def _actions(entries: list[Any], at: str) -> Iterator[str]:
+def _actions(entries: list[Any], place: str) -> Iterator[str]:
     for k, entry in enumerate(entries):
         ((name, body),) = entry.items()
-        here = f"{at}[{k}].{name}"
+        entry_place = f"{place}[{k}].{name}"
         if name not in ACTIONS:
-            yield f"{here}: unrecognized entity"
+            yield f"{entry_place}: unrecognized entity"
         elif name == "group" and isinstance(body, list):
-            yield from _actions(body, here)
+            yield from _actions(body, entry_place)
         else:
             if "if" in body and "unless" in body:
-                yield f"{here}: 'if' and 'unless' together"
+                yield f"{entry_place}: 'if' and 'unless' together"
             if body.get("on_exit", "shutdown") != "shutdown":
-                yield f"{here}.on_exit: {body['on_exit']!r}, expected shutdown"
-            yield from _keys(body, ACTIONS[name], here)
+                yield f"{entry_place}.on_exit: {body['on_exit']!r}, expected shutdown"
+            yield from _keys(body, ACTIONS[name], entry_place)
             for k, parameter in enumerate(body.get("param", [])):
-                yield from _parameter(parameter, f"{here}.param[{k}]")
+                yield from _parameter(parameter, f"{entry_place}.param[{k}]")
 
 
-def _parameter(body: dict[str, Any], at: str) -> Iterator[str]:
+def _parameter(body: dict[str, Any], place: str) -> Iterator[str]:
     """One file, or one value, or a group; and a value of the type that is said."""
     if "from" in body:
-        yield from (f"{at}.{key}: together with 'from'" for key in body if key not in ("from", "allow_substs"))
+        yield from (f"{place}.{key}: together with 'from'" for key in body if key not in ("from", "allow_substs"))
         return
     if "name" not in body or "allow_substs" in body:
-        yield f"{at}: expected 'from', with which 'allow_substs' may stand, or 'name'"
+        yield f"{place}: expected 'from', with which 'allow_substs' may stand, or 'name'"
     if ("value" in body) == bool(body.get("param")):
-        yield f"{at}: expected either 'value' or 'param'"
+        yield f"{place}: expected either 'value' or 'param'"
     kind = TYPES.get(body.get("type", "yaml"))
     if kind is None:
-        yield f"{at}.type: {body['type']!r}, expected one of {', '.join(TYPES)}"
+        yield f"{place}.type: {body['type']!r}, expected one of {', '.join(TYPES)}"
     elif "type" in body and "param" in body:
-        yield f"{at}.type: together with 'param'"
+        yield f"{place}.type: together with 'param'"
     elif "value" in body and kind != ANY and not _is(body["value"], kind):
-        yield f"{at}.value: {type(body['value']).__name__}, expected {body['type']} or text"
+        yield f"{place}.value: {type(body['value']).__name__}, expected {body['type']} or text"
     for k, inner in enumerate(body.get("param", [])):
-        yield from _parameter(inner, f"{at}.param[{k}]")
+        yield from _parameter(inner, f"{place}.param[{k}]")
 
 
-def _keys(body: dict[str, Any], rules: dict[str, tuple[Any, bool]], at: str) -> Iterator[str]:
+def _keys(body: dict[str, Any], rules: dict[str, tuple[Any, bool]], place: str) -> Iterator[str]:
     for key, (_, required) in rules.items():
         if required and key not in body:
-            yield f"{at}: lacks {key}"
+            yield f"{place}: lacks {key}"
     for key, value in body.items():
-        here = f"{at}.{key}"
+        key_place = f"{place}.{key}"
         if key not in rules:
-            yield f"{here}: unexpected key"
+            yield f"{key_place}: unexpected key"
             continue
         kind = rules[key][0]
         if kind == "actions":
-            yield from _actions(value, here)
+            yield from _actions(value, key_place)
         elif isinstance(kind, list):  # of maps
             if not (isinstance(value, list) and value and isinstance(value[0], dict)):
-                yield f"{here}: expected a list of maps"
+                yield f"{key_place}: expected a list of maps"
                 continue
             for k, inner in enumerate(value):
-                yield from _keys(inner, kind[0], f"{here}[{k}]")
+                yield from _keys(inner, kind[0], f"{key_place}[{k}]")
         elif not _is(value, kind):
-            yield f"{here}: {_named(value, kind)}"
+            yield f"{key_place}: {_named(value, kind)}"
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str):
-                yield from (f"{here}: {fault}" for fault in _text(text))
+                yield from (f"{key_place}: {fault}" for fault in _text(text))
 
 
 def _is(value: Any, kind: Any) -> bool:
@@ -173,8 +173,8 @@ def _is(value: Any, kind: Any) -> bool:
 
 def _named(value: Any, kind: Any) -> str:
     if isinstance(kind, Itself):
-        least = "" if kind.at_least == -math.inf else f" of at least {kind.at_least:g}"
-        return f"{type(value).__name__} {value!r}, expected {kind.kind.__name__}{least}"
+        minimum = "" if kind.at_least == -math.inf else f" of at least {kind.at_least:g}"
+        return f"{type(value).__name__} {value!r}, expected {kind.kind.__name__}{minimum}"
     return f"{type(value).__name__}, expected {kind if kind == ANY else kind.__name__} or text"
 
 
@@ -251,14 +251,14 @@ def test_the_launch_files_here_are_ros2s_too(path: Path) -> None:
     ],
 )
 def test_the_table_finds_what_ros2_refuses(text: str, fault: str | None) -> None:
-    found = faults_of(yaml.safe_load("launch:\n  - " + text))
+    faults = faults_of(yaml.safe_load("launch:\n  - " + text))
     if "  x" in text:
-        assert found == ["launch[0].let.value: cannot be read as substitutions: '$(not $(var  x))'"]
+        assert faults == ["launch[0].let.value: cannot be read as substitutions: '$(not $(var  x))'"]
     elif fault is None:
-        assert found == []
+        assert faults == []
     else:
-        assert len(found) == 1
-        assert found[0].startswith(fault)
+        assert len(faults) == 1
+        assert faults[0].startswith(fault)
 
 
 def test_both_spellings_are_ours(tmp_path: Path) -> None:
@@ -280,9 +280,11 @@ launch:
 def test_its_socket_is_the_launchs_own_unless_said_otherwise(path: Path, tmp_path: Path) -> None:
     def endpoints(arguments: dict[str, str], environment: dict[str, str]) -> set[str]:
         plan = make_plan(read_launch_file(path), arguments, environment=environment, folder=tmp_path)
-        given = [process.parameters for process in plan.processes]
+        parameters = [process.parameters for process in plan.processes]
         return {
-            where for p in given for where in [*p.get("endpoints", []), *([p["endpoint"]] if "endpoint" in p else [])]
+            endpoint
+            for p in parameters
+            for endpoint in [*p.get("endpoints", []), *([p["endpoint"]] if "endpoint" in p else [])]
         }
 
     assert endpoints({}, {}) == {f"ipc://{tmp_path}/dynamics"}

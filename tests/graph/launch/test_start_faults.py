@@ -38,15 +38,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 def fault(folder: Path) -> str:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as excinfo:
         make_plan(read_launch_file(folder / "a.launch.yaml"), {}, folder=folder)
-    assert in_our_words(str(caught.value))
-    return str(caught.value).replace(f"{folder}/", "")
+    assert in_our_words(str(excinfo.value))
+    return str(excinfo.value).replace(f"{folder}/", "")
 
 
 def test_files_that_fit_are_taken(folder: Path) -> None:
-    made = make_plan(read_launch_file(folder / "a.launch.yaml"), {}, folder=folder)
-    assert [process.parameters["rate_hz"] for process in made.processes] == [250.0, 250.0]
+    launch_plan = make_plan(read_launch_file(folder / "a.launch.yaml"), {}, folder=folder)
+    assert [process.parameters["rate_hz"] for process in launch_plan.processes] == [250.0, 250.0]
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,16 @@ def test_faults_of_parameter_files(folder: Path, file: str, text: str, values: l
 
 
 @pytest.mark.parametrize(
-    ("robot", "said"),
+    ("robot", "message"),
     [
         ("pnda", "parameter 'robot': there is no robot 'pnda', neither a file nor a shipped one"),
         ("/gone.urdf", "parameter 'robot': there is no file '/gone.urdf'"),
     ],
 )
-def test_a_robot_that_is_not_there(folder: Path, robot: str, said: str) -> None:
+def test_a_robot_that_is_not_there(folder: Path, robot: str, message: str) -> None:
     path = folder / "a.launch.yaml"
     path.write_text(path.read_text().replace("value: panda", f"value: {robot}"))
-    assert f"a.launch.yaml:3: launch[0].node.param[1]: {said}" in fault(folder)
+    assert f"a.launch.yaml:3: launch[0].node.param[1]: {message}" in fault(folder)
 
 
 def test_relative_paths_begin_where_the_node_will_be(folder: Path) -> None:
@@ -134,8 +134,8 @@ def test_it_is_one_line_and_status_2(
     monkeypatch.setattr(sys, "argv", ["dyn", "launch", str(folder / "a.launch.yaml"), "--duration", "1"])
     with pytest.raises(SystemExit) as end:
         cli.main()
-    said, err = capsys.readouterr()
-    assert (end.value.code, said) == (2, "")
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
     place = f"{folder}/plant.yaml:3: plant.ros__parameters.rate_hz"
     assert unnamed(err, place, "'rate_hz'", "number", "text") == []
 
@@ -159,14 +159,14 @@ def test_a_section_may_be_for_a_node_that_is_left_out(folder: Path, action: str)
         "launch:\n  - arg: {name: it}\n  - include: {file: b.launch.yaml, if: false, arg: [{name: it, value: spare}]}\n"
         "  - node: {pkg: dyn_service, exec: plant, name: $(var it), unless: false}\n"
     )
-    file, both = folder / "a.launch.yaml", folder / "both.yaml"
+    file, both_file = folder / "a.launch.yaml", folder / "both.yaml"
     file.write_text(LAUNCH.replace("launch:", "launch:\n  - let: {name: called, value: spare}")
-                    .replace("PLANT", str(folder / "plant.yaml")).replace("BOTH", str(both)) + action)  # fmt: skip
-    both.write_text(f"/**:\n{SECTION}spare:\n{SECTION}")
+                    .replace("PLANT", str(folder / "plant.yaml")).replace("BOTH", str(both_file)) + action)  # fmt: skip
+    both_file.write_text(f"/**:\n{SECTION}spare:\n{SECTION}")
     assert [process.name for process in make_plan(read_launch_file(file), {}, folder=folder).processes] == [
         "plant", "control",
     ]  # fmt: skip
-    both.write_text(f"/**:\n{SECTION}spair:\n{SECTION}")
+    both_file.write_text(f"/**:\n{SECTION}spair:\n{SECTION}")
     assert unnamed(fault(folder), "both.yaml:4", "'spair'") == []
 
 

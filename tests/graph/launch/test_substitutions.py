@@ -75,9 +75,9 @@ def test_value(text: str, expected: str) -> None:
     ],
 )
 def test_fault(text: str, values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as excinfo:
         substitute(text, SCOPE)
-    assert unnamed(caught.value, *values) == []
+    assert unnamed(excinfo.value, *values) == []
 
 
 def test_nesting_has_an_end() -> None:

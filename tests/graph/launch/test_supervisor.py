@@ -1,13 +1,14 @@
 """Supervision with real processes: order, readiness, restarts, exits, stopping, and cleanup."""
 
+import asyncio
 import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -17,12 +18,11 @@ from rich.console import Console
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.launch import launch_file, orphan_cleanup
 from dyn_service.graph.launch import supervisor as supervision
+from dyn_service.graph.launch.planner import LaunchPlan, ProcessPlan
 from dyn_service.graph.launch.runtime import Runtime
+from tests.conftest import ROOT
+from tests.graph.launches import PATIENCE_S, wait_for
 from tests.phrases import naming, unnamed
-
-REPOSITORY = Path(__file__).parents[3]
-PATIENCE_S = 240.0
-"""Far longer than anything here takes; only a hang runs into it."""
 
 
 def python(body: str) -> str:
@@ -79,8 +79,8 @@ def launch(tmp_path: Path) -> Launch:
 
 def action(name: str, command: str, **keys) -> str:
     """An `executable` action."""
-    more = "".join(f", {key}: {value}" for key, value in keys.items())
-    return f"  - executable: {{name: {name}, cmd: {quoted(command)}{more}}}\n"
+    options = "".join(f", {key}: {value}" for key, value in keys.items())
+    return f"  - executable: {{name: {name}, cmd: {quoted(command)}{options}}}\n"
 
 
 def quoted(text: str) -> str:
@@ -94,13 +94,6 @@ def alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_for(condition, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 ARMED_LATER = """
@@ -232,7 +225,8 @@ def test_invalid_parameters_of_a_node_are_reported_once(launch: Launch, tmp_path
     assert launch(text, duration_s=PATIENCE_S) == 1
     assert sum(str(robot) in line for line in launch.lines) == 2  # the node's, and the last
     assert unnamed(launch.lines[-1], "status 1", "plant", "status 2", "ready") == []
-    assert len(launch.lines) == 3, launch.lines  # the node's error, its place in the launch file, and the last line
+    lines = [line for line in launch.lines if not re.match(r"\[launch\] \d+ s \|", line)]  # a slow start has a status
+    assert len(lines) == 3, lines  # the node's error, its place in the launch file, and the last line
 
 
 def test_processes_that_ignore_signals_are_killed(launch: Launch, tmp_path: Path) -> None:
@@ -241,6 +235,64 @@ def test_processes_that_ignore_signals_are_killed(launch: Launch, tmp_path: Path
     assert launch(text, duration_s=PATIENCE_S) == 1
     assert "[launch] deaf: still running 0.2 s after SIGINT" in launch.lines
     assert "[launch] not clean: deaf did not stop and was killed" in launch.lines
+
+
+def test_a_process_that_a_stop_meets_while_it_starts_is_stopped_too(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop had no process to signal, and waited for one that nothing ended."""
+    create, stops = asyncio.create_subprocess_exec, []
+
+    async def stop_and_create(*command, **options):
+        stops[0]("stopped while it starts")
+        await asyncio.sleep(0.1)  # the stop comes first
+        return await create(*command, **options)
+
+    request_stop = supervision.Supervisor.request_stop
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", stop_and_create)
+    start = supervision.Supervisor._start
+
+    async def noted_start(supervisor, runs):
+        stops.append(lambda reason: request_stop(supervisor, reason))
+        await start(supervisor, runs)
+
+    monkeypatch.setattr(supervision.Supervisor, "_start", noted_start)
+    assert launch("launch:\n" + action("a", SLEEPS)) == 0
+    assert "still running" not in launch.screen.getvalue()
+
+
+def test_a_process_that_cannot_be_killed_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one in a stuck system call, on which SIGKILL has no effect until the call returns."""
+    signal_process = supervision.ManagedProcess._signal
+
+    def all_but_kill(process: supervision.ManagedProcess, number: signal.Signals) -> None:
+        if number != signal.SIGKILL:
+            signal_process(process, number)
+
+    monkeypatch.setattr(supervision.ManagedProcess, "_signal", all_but_kill)
+    monkeypatch.setattr(supervision, "KILL_S", 0.2)
+    up, notices = tmp_path / "up", []
+    command = tuple(shlex.split(deaf(up)))
+    plan = ProcessPlan("a", command, "a test", sigterm_timeout_s=0.1, sigkill_timeout_s=0.1)
+    listener = supervision.Listener(lambda process, line: None, notices.append, lambda supervisor: None)
+
+    async def run(runtime: Runtime) -> supervision.Outcome:
+        supervisor = supervision.Supervisor(LaunchPlan(tmp_path, {}, (plan,)), runtime, listener)
+        running = asyncio.create_task(supervisor.run(None))
+        while not up.exists():
+            await asyncio.sleep(0.02)
+        supervisor.request_stop("enough")
+        outcome = await running
+        (process,) = supervisor.processes
+        assert not process.exited.is_set()
+        signal_process(process, signal.SIGKILL)  # the call has returned
+        await process.exited.wait()
+        return outcome
+
+    with closing(Runtime()) as runtime:
+        outcome = asyncio.run(run(runtime))
+    assert outcome.faults == ["a still runs 0.2 s after SIGKILL", "a did not stop and was killed"]
+    assert "a: still runs 0.2 s after SIGKILL" in notices
 
 
 def test_children_of_processes_end_too(launch: Launch, tmp_path: Path) -> None:
@@ -269,17 +321,17 @@ def test_faults_show_before_anything_starts(launch: Launch, tmp_path: Path) -> N
 
 
 @pytest.fixture
-def outside(tmp_path: Path):
+def launcher(tmp_path: Path):
     """A launcher in a process of its own, with two processes whose ids are in files."""
-    path = tmp_path / "outside.launch.yaml"
+    path = tmp_path / "launcher.launch.yaml"
     body = "launch:\n"
     for name in ("one", "two"):
-        written = f"echo $DYN_RUNTIME_DIR > {tmp_path}/{name}.dir; echo $$ > {tmp_path}/{name}"  # the id last
-        body += action(name, f"sh -c '{written}; sleep 60'")
+        command = f"echo $DYN_RUNTIME_DIR > {tmp_path}/{name}.dir; echo $$ > {tmp_path}/{name}"  # the id last
+        body += action(name, f"sh -c '{command}; sleep 60'")
     path.write_text(body, encoding="utf-8")
     code = f"from dyn_service.graph.launch import launch_file; raise SystemExit(launch_file({str(path)!r}))"
     process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
         ids = [tmp_path / "one", tmp_path / "two"]
@@ -291,22 +343,34 @@ def outside(tmp_path: Path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda n: n.name)
-def test_signals_stop_everything(outside, number: signal.Signals) -> None:
-    process, pids, folder = outside
+def test_signals_stop_everything(launcher, number: signal.Signals) -> None:
+    process, pids, folder = launcher
     assert folder.is_dir()
     process.send_signal(number)
-    said, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, said
-    assert f"[launch] stopped: received {number.name}" in said
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, output
+    assert f"[launch] stopped: received {number.name}" in output
     assert not any(alive(pid) for pid in pids)
     assert not folder.exists()
 
 
-def test_nothing_is_left_when_the_launcher_is_killed(outside) -> None:
-    process, pids, folder = outside
+def test_nothing_is_left_when_the_launcher_is_killed(launcher) -> None:
+    process, pids, folder = launcher
     process.kill()
     wait_for(lambda: not any(alive(pid) for pid in pids), "processes were left behind")
     wait_for(lambda: not folder.exists(), "the private folder was left behind")
+
+
+def test_a_cleanup_process_that_stands_still_is_killed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dyn_service.graph.launch.runtime._CLEANUP_S", 0.2)
+    runtime = Runtime()
+    os.kill(runtime._cleanup.pid, signal.SIGSTOP)
+    runtime.close()
+    assert f"the cleanup of {runtime.folder} took over 0.2 s and was killed" in caplog.text
+    assert runtime._cleanup.wait(PATIENCE_S) == -signal.SIGKILL
+    assert not runtime.folder.exists()
 
 
 def test_the_private_folder_is_private() -> None:
@@ -320,12 +384,12 @@ def test_a_process_the_launcher_could_not_tell_of_ends_too(tmp_path: Path) -> No
     """The launcher was killed after starting the process and before reporting it."""
     environment = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path / "private")}
     other = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path / "private of another")}
-    told = subprocess.Popen([sys.executable, "-I", "-S", orphan_cleanup.__file__], stdin=subprocess.PIPE, text=True)
+    cleanup = subprocess.Popen([sys.executable, "-I", "-S", orphan_cleanup.__file__], stdin=subprocess.PIPE, text=True)
     untold, stranger = (
         subprocess.Popen(["sleep", "60"], env=env, start_new_session=True) for env in (environment, other)
     )
     try:
-        told.communicate(f"dir {tmp_path / 'private'}\n", timeout=PATIENCE_S)
+        cleanup.communicate(f"dir {tmp_path / 'private'}\n", timeout=PATIENCE_S)
         assert untold.wait(PATIENCE_S) == -signal.SIGTERM
         assert stranger.poll() is None
     finally:

@@ -42,11 +42,11 @@ def test_nodes_import_nothing_from_the_working_directory(trap: Path, tmp_path: P
     """Not from the launcher's or the nodes' working directory, nor by an empty part of PYTHONPATH."""
     file = trap / "a.launch.yaml"
     (trap / "moody.py").write_text(NODE, "utf-8")  # a node that the launch file names by its file does run
-    own = f"  - node: {{exec: moody.py, cwd: {trap}}}\n"
-    there = f"cwd: {trap},"
-    file.write_text(pendulum(server=there, plant=there, controller=there) + own, "utf-8")
-    where = {"cwd": ROOT, "env": {"PYTHONPATH": f":{ROOT}"}} if stray_colon else {"cwd": trap}
-    with Launched(file, **where) as launch:
+    own_node = f"  - node: {{exec: moody.py, cwd: {trap}}}\n"
+    cwd_text = f"cwd: {trap},"
+    file.write_text(pendulum(server=cwd_text, plant=cwd_text, controller=cwd_text) + own_node, "utf-8")
+    options = {"cwd": ROOT, "env": {"PYTHONPATH": f":{ROOT}"}} if stray_colon else {"cwd": trap}
+    with Launched(file, **options) as launch:
         launch.wait_line("[launch] ready: 4 processes")
         assert launch.stop() == 0, launch.text
     assert not (tmp_path / "sprung").exists()
@@ -90,9 +90,9 @@ def test_a_node_of_a_file_is_held_to_its_declaration(tmp_path: Path, node: str, 
     (tmp_path / "own.py").write_text(content, "utf-8")
     file = tmp_path / "own.launch.yaml"
     file.write_text(f"launch: [{{node: {node}}}]", "utf-8")
-    with pytest.raises(InvalidArgumentError, match=r"own\.launch\.yaml:1: ") as caught:
+    with pytest.raises(InvalidArgumentError, match=r"own\.launch\.yaml:1: ") as excinfo:
         make_plan(read_launch_file(file), {})
-    assert fault.format(folder=tmp_path) in str(caught.value)
+    assert fault.format(folder=tmp_path) in str(excinfo.value)
 
 
 def test_a_file_belongs_to_no_package(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ KINDS = [(name, Registry().find(PACKAGE, name)) for name in Registry().names(PAC
 
 @pytest.mark.parametrize(("name", "kind"), [*KINDS, ("every node", NodeKind("", CommonParameters, lambda node: None))])
 def test_no_parameter_lacks_its_sentence(name: str, kind: NodeKind[msgspec.Struct]) -> None:
-    lacking = [one.name for one in described(kind.parameters) if not one.about]
+    lacking = [descriptor.name for descriptor in described(kind.parameters) if not descriptor.about]
     assert lacking == [], (
         f"the docstring of {kind.parameters.__name__}, or of what it is made from, says nothing of these"
     )
@@ -87,37 +87,37 @@ def test_no_parameter_lacks_its_sentence(name: str, kind: NodeKind[msgspec.Struc
 @pytest.mark.parametrize(("name", "kind"), KINDS)
 def test_help_of_every_node(name: str, kind: NodeKind[msgspec.Struct], capsys: pytest.CaptureFixture[str]) -> None:
     assert kind.run(["--help"]) == 0
-    said, err = capsys.readouterr()
+    out, err = capsys.readouterr()
     assert err == ""
-    text = " ".join(said.split())
+    text = " ".join(out.split())
     assert re.match(rf"{name}: .+ usage: ", text)
-    for one in [*described(kind.parameters), *described(CommonParameters)]:
-        assert f"{one.name} (" in text
-        assert " ".join(one.about.split()) in text
-        assert not one.topic or f"{one.name} {one.topic}" in text
+    for descriptor in [*described(kind.parameters), *described(CommonParameters)]:
+        assert f"{descriptor.name} (" in text
+        assert " ".join(descriptor.about.split()) in text
+        assert not descriptor.topic or f"{descriptor.name} {descriptor.topic}" in text
 
 
 def test_parameters_and_levels_on_a_command_line(tmp_path: Path) -> None:
-    given = parse_arguments(["rate_hz:=5", "--ros-args", "-p", "n:=1", "--log-level", "WARNING"], default_name="n")
-    assert (given.parameters.values, given.rest, given.log_level) == ({"rate_hz": 5, "n": 1}, [], "warning")
+    arguments = parse_arguments(["rate_hz:=5", "--ros-args", "-p", "n:=1", "--log-level", "WARNING"], default_name="n")
+    assert (arguments.parameters.values, arguments.rest, arguments.log_level) == ({"rate_hz": 5, "n": 1}, [], "warning")
     with pytest.raises(InvalidArgumentError, match=naming("'warn'", "debug, info, warning, error")):
         parse_arguments(["--ros-args", "--log-level", "warn"], default_name="n")
 
 
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
-    found = logging.getLogger()
-    before = found.handlers[:], found.level
-    yield found
-    found.handlers[:], found.level = before[0], before[1]
+    root_logger = logging.getLogger()
+    configuration = root_logger.handlers[:], root_logger.level
+    yield root_logger
+    root_logger.handlers[:], root_logger.level = configuration[0], configuration[1]
 
 
 def test_the_nearest_word_on_a_level_counts(monkeypatch: pytest.MonkeyPatch, root: logging.Logger) -> None:
     levels = []
-    for told, own in ((None, None), ("debug", None), ("debug", "error"), ("nonsense", None)):
+    for launcher_level, own_level in ((None, None), ("debug", None), ("debug", "error"), ("nonsense", None)):
         monkeypatch.delenv(logs.LEVEL, raising=False)
-        if told is not None:
-            monkeypatch.setenv(logs.LEVEL, told)
-        logs.set_up("/n", level=own)  # type: ignore[arg-type]
+        if launcher_level is not None:
+            monkeypatch.setenv(logs.LEVEL, launcher_level)
+        logs.set_up("/n", level=own_level)  # type: ignore[arg-type]
         levels.append(logging.getLevelName(root.level))
     assert levels == ["INFO", "DEBUG", "ERROR", "INFO"]

@@ -88,20 +88,20 @@ def test_a_service_answers_and_errors_travel(nodes: Nodes, caplog: pytest.LogCap
     server.create_service("add", AddRequest, add)
     client = asks.create_client("add", AddResponse)
     assert ask(nodes, client, AddRequest(2, 3)) == AddResponse(5)
-    with pytest.raises(InvalidArgumentError, match="a is -1: expected none below 0") as caught:
+    with pytest.raises(InvalidArgumentError, match="a is -1: expected none below 0") as excinfo:
         ask(nodes, client, AddRequest(-1))
-    assert caught.value.path == "a"
+    assert excinfo.value.path == "a"
     with pytest.raises(InternalError, match="ZeroDivisionError"):
         ask(nodes, client, AddRequest(0))
     assert "Traceback" in caplog.text  # in the node's log, where its author looks
-    for wrong, said in (
+    for wrong, message in (
         (msgspec.defstruct("W", ["a"])("two"), "/arm/add: a: expected a whole number, found text"),
         (msgspec.defstruct("W", [])(), "/arm/add: missing key 'a'"),
         (msgspec.defstruct("W", ["a", "bb"])(1, 2), "/arm/add: bb: unknown key 'bb'; known here: a, b"),
     ):
         with pytest.raises(InvalidArgumentError) as fault:
             ask(nodes, client, wrong)
-        assert str(fault.value) == said
+        assert str(fault.value) == message
     assert ask(nodes, client, AddRequest(2, 3)) == AddResponse(5)
     (end,) = [end for node in asks.graph.nodes() for end in node.services if end.name == "/arm/add"]
     assert end.type == "test_node/srv/Add"
@@ -128,8 +128,8 @@ def test_a_service_that_is_not_there_or_does_not_answer(nodes: Nodes) -> None:
     nodes.turns(3)
     assert ask(nodes, client, AddRequest(1, 1)) == AddResponse(2)  # what came too late is nobody's
     nodes.end(server)
-    again = nodes.make("/server")
-    again.create_service("add", AddRequest, lambda request: AddResponse(-1))
+    second = nodes.make("/server")
+    second.create_service("add", AddRequest, lambda request: AddResponse(-1))
     assert ask(nodes, client, AddRequest(1, 1)) == AddResponse(-1)  # it has come back elsewhere
 
 
@@ -157,7 +157,7 @@ def test_names_can_be_seen(nodes: Nodes, name: str) -> None:
 def test_garbage_and_floods_end_nothing(nodes: Nodes) -> None:
     server, asks = nodes.make("/server"), nodes.make("/asks")
     server.create_service("add", AddRequest, add)
-    where = server.services().endpoint
+    endpoint = server.services().endpoint
     pack = msgspec.msgpack.encode
     requests = {
         b"": "the request is not MessagePack",
@@ -172,21 +172,21 @@ def test_garbage_and_floods_end_nothing(nodes: Nodes) -> None:
     }
     with nodes.context.socket(zmq.DEALER) as attacker:
         attacker.setsockopt(zmq.LINGER, 0)
-        attacker.connect(where)
-        for frame, said in requests.items():
+        attacker.connect(endpoint)
+        for frame, message in requests.items():
             attacker.send(frame)
             nodes.until(lambda: attacker.poll(1))
             reply = msgspec.msgpack.decode(attacker.recv())
             assert reply["v"] == 1
-            if said is not None:
-                assert (reply["ok"], reply["error"]["message"]) == (False, said)
+            if message is not None:
+                assert (reply["ok"], reply["error"]["message"]) == (False, message)
         for k in range(50):  # of a burst, a turn answers a part
             attacker.send(pack({"id": k, "service": "/add", "request": {"a": 1}}))
         attacker.send_multipart([b"many", b"parts"])
-        before = server.services().answered
-        nodes.until(lambda: server.services().answered > before)
-        assert server.services().answered - before <= services.PER_TURN
-        nodes.until(lambda: server.services().answered == before + 50)
+        answered_before = server.services().answered
+        nodes.until(lambda: server.services().answered > answered_before)
+        assert server.services().answered - answered_before <= services.PER_TURN
+        nodes.until(lambda: server.services().answered == answered_before + 50)
         nodes.until(lambda: server.services().malformed == 6)
     assert ask(nodes, asks.create_client("add", AddResponse), AddRequest(1, 1)) == AddResponse(2)
 
@@ -197,11 +197,11 @@ def test_a_turn_begins_no_request_once_its_time_is_over(nodes: Nodes) -> None:
     client = asks.create_client("/slow", Empty)
     pending = [client.begin(Empty(), 30.0) for _ in range(4)]
     counts = [0]
-    while not all(one.done for one in pending):
+    while not all(call.done for call in pending):
         server.spin_once(0.001)
         asks.spin_once(0.001)
         counts.append(server.services().answered)
-    assert max(after - before for before, after in itertools.pairwise(counts)) == 1
+    assert max(later_count - count for count, later_count in itertools.pairwise(counts)) == 1
 
 
 def test_no_request_describes_the_parameters_anew(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,10 @@ def test_no_request_describes_the_parameters_anew(nodes: Nodes, monkeypatch: pyt
 
 
 def test_parameters_are_described(nodes: Nodes) -> None:
-    rows = {one.name: (one.type, one.range, one.settable) for one in described(Parameters)}
+    rows = {
+        descriptor.name: (descriptor.type, descriptor.range, descriptor.settable)
+        for descriptor in described(Parameters)
+    }
     assert rows == {
         "robot": ("text", "", False),
         "rate_hz": ("number", "above 0", False),
@@ -250,17 +253,20 @@ def test_parameters_over_services(nodes: Nodes) -> None:
     answer = ask(
         nodes, client("describe_parameters", DescribeParametersResponse), DescribeParametersRequest(["gains.kp"])
     )
-    assert answer.descriptors == [one for one in described(Parameters) if one.name == "gains.kp"]
+    assert answer.descriptors == [descriptor for descriptor in described(Parameters) if descriptor.name == "gains.kp"]
     write = client("set_parameters")
-    before = node.parameters
+    parameters = node.parameters
     ask(nodes, write, SetParametersRequest({"gains.kp": 900, "bias": 1.5}))
     assert (node.parameters.gains, node.parameters.bias) == (Gains(kp=900.0), 1.5)
     assert type(node.parameters.gains.kp) is float
-    assert (before.gains.kp, before.bias) == (100.0, 0.0)  # the struct is exchanged: a loop sees one or the other
+    assert (parameters.gains.kp, parameters.bias) == (
+        100.0,
+        0.0,
+    )  # the struct is exchanged: a loop sees one or the other
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "said"),
+    ("values", "kind", "message"),
     [
         ({"gains.kp": -1.0}, InvalidArgumentError, "parameter 'gains.kp': expected a number above 0, found -1"),
         ({"gains.kp": 5001.0}, InvalidArgumentError, "parameter 'gains.kp': expected a number of at most 5000, found"),
@@ -275,24 +281,24 @@ def test_parameters_over_services(nodes: Nodes) -> None:
     ],
 )
 def test_a_set_that_is_refused_changes_nothing(
-    nodes: Nodes, values: dict[str, Any], kind: type[DynError], said: str
+    nodes: Nodes, values: dict[str, Any], kind: type[DynError], message: str
 ) -> None:
     node = nodes.make("/n", Parameters())
     checked: list[tuple[Any, Any]] = []
 
-    def check(before: Parameters, after: Parameters) -> None:
-        checked.append((before.bias, after.bias))
-        if after.mode == "fast":
+    def check(old: Parameters, new: Parameters) -> None:
+        checked.append((old.bias, new.bias))
+        if new.mode == "fast":
             raise FailedPreconditionError("not while it moves")
 
     node.on_set(check)
-    before = node.parameters
-    with pytest.raises(kind) as caught:
+    parameters = node.parameters
+    with pytest.raises(kind) as excinfo:
         node.set_parameters({"bias": 7.0} | values)
-    assert str(caught.value).startswith(said)
-    assert node.parameters is before
+    assert str(excinfo.value).startswith(message)
+    assert node.parameters is parameters
     assert node.parameters == Parameters()
-    assert checked == ([(0.0, 7.0)] if "moves" in said else [])
+    assert checked == ([(0.0, 7.0)] if "moves" in message else [])
     node.set_parameters({"bias": 7.0})
     assert node.parameters.bias == 7.0
 
@@ -305,7 +311,7 @@ class Talker(Node[Parameters]):
     def on_configure(self) -> None:
         self.out = self.create_publisher(String, "said")
         self.heard: list[str] = []
-        self.ear = self.create_subscription(String, "told", lambda one: self.heard.append(one.data), queue=10)
+        self.ear = self.create_subscription(String, "told", lambda message: self.heard.append(message.data), queue=10)
         self.create_timer(0.001, lambda: self.out.publish(String("tick")))
         self.create_service("~/add", AddRequest, add)
         self.step("configure")
@@ -326,32 +332,32 @@ class Talker(Node[Parameters]):
 
 
 def state_of(nodes: Nodes, name: str) -> str:
-    found = next(found for found in nodes.all[-1].graph.read() if found.name == name)
-    return found.state
+    entry = next(entry for entry in nodes.all[-1].graph.read() if entry.name == name)
+    return entry.state
 
 
 def test_a_lifecycle(nodes: Nodes) -> None:
     talker, asks = nodes.make("/talker", Parameters(), Talker), nodes.make("/asks")
     talker.services()
-    got: list[str] = []
-    heard = asks.create_subscription(String, "said", lambda one: got.append(one.data), queue=10)
+    received: list[str] = []
+    subscription = asks.create_subscription(String, "said", lambda message: received.append(message.data), queue=10)
     tells = asks.create_publisher(String, "told")
     change = asks.create_client("/talker/change_state", GetStateResponse)
     state = asks.create_client("/talker/get_state", GetStateResponse)
     assert ask(nodes, state, GetStateRequest()) == GetStateResponse("unconfigured", ["configure", "shutdown"])
-    with pytest.raises(FailedPreconditionError) as caught:
+    with pytest.raises(FailedPreconditionError) as excinfo:
         ask(nodes, change, ChangeStateRequest("activate"))
-    assert unnamed(caught.value, "'/talker'", "unconfigured", "'activate'", "configure, shutdown") == []
+    assert unnamed(excinfo.value, "'/talker'", "unconfigured", "'activate'", "configure, shutdown") == []
     with pytest.raises(InvalidArgumentError, match=naming("'activte'", "'activate'")):
         ask(nodes, change, ChangeStateRequest("activte"))
     assert ask(nodes, change, ChangeStateRequest("configure")).state == "inactive" == state_of(nodes, "/talker")
-    nodes.until(lambda: heard.publishers == 1)
+    nodes.until(lambda: subscription.publishers == 1)
     nodes.until(lambda: tells.publish(String("while it rests")) and talker.ear.received > 3)
     nodes.until(lambda: max(talker.ear._counts.values()) == tells.sent)  # all that was sent has come
     assert not talker.out.publish(String("x"))
-    assert (got, talker.heard) == ([], [])
+    assert (received, talker.heard) == ([], [])
     assert ask(nodes, change, ChangeStateRequest("activate")).transitions == ["deactivate", "shutdown"]
-    nodes.until(lambda: got)
+    nodes.until(lambda: received)
     nodes.until(lambda: tells.publish(String("at work")) and "at work" in talker.heard)
     assert "while it rests" not in talker.heard
     ask(nodes, change, ChangeStateRequest("deactivate"))
@@ -359,7 +365,7 @@ def test_a_lifecycle(nodes: Nodes) -> None:
     nodes.turns(20)
     assert talker.out.sent == count
     ask(nodes, change, ChangeStateRequest("cleanup"))
-    entry = next(found for found in asks.graph.read() if found.name == "/talker")
+    entry = next(node_entry for node_entry in asks.graph.read() if node_entry.name == "/talker")
     assert (entry.state, entry.publishers, entry.subscriptions) == ("unconfigured", (), ())
     assert "/talker/add" not in [end.name for end in entry.services]
     ask(nodes, change, ChangeStateRequest("configure"))  # and once more from the beginning
@@ -370,7 +376,7 @@ def test_a_lifecycle(nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "reached", "left"),
+    ("fails", "last_state", "left"),
     [
         ("configure", "unconfigured", 0),
         ("activate", "inactive", 1),
@@ -378,7 +384,7 @@ def test_a_lifecycle(nodes: Nodes) -> None:
         ("cleanup", "inactive", 1),
     ],
 )
-def test_a_transition_that_fails_leaves_the_state(nodes: Nodes, fails: str, reached: str, left: int) -> None:
+def test_a_transition_that_fails_leaves_the_state(nodes: Nodes, fails: str, last_state: str, left: int) -> None:
     talker = nodes.make("/talker", Parameters(), Talker)
     talker.fails = fails
     steps = ("configure", "activate", "deactivate", "cleanup")
@@ -386,7 +392,7 @@ def test_a_transition_that_fails_leaves_the_state(nodes: Nodes, fails: str, reac
         talker.change_state(transition)
     with pytest.raises(FailedPreconditionError, match=f"cannot {fails}"):
         talker.change_state(fails)
-    assert (talker.state, state_of(nodes, "/talker")) == (reached, reached)
+    assert (talker.state, state_of(nodes, "/talker")) == (last_state, last_state)
     assert len(talker.graph.read()[0].publishers) == left
     talker.fails = ""
     talker.change_state("shutdown")
@@ -435,10 +441,14 @@ def test_a_node_says_how_it_does(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) 
     talker.diagnosed = True
     talker.change_state("configure")
     talker.telemetry.stats({"rate_hz": 499.99, "mode": "active", "steps": 12345678})
-    heard = asks.create_subscription(DiagnosticArray, "/diagnostics")
+    subscription = asks.create_subscription(DiagnosticArray, "/diagnostics")
     talker.change_state("activate")
-    found = nodes.until(heard.take)
-    assert found.header.stamp.sec > 1_700_000_000
-    (status,) = found.status
+    diagnostics = nodes.until(subscription.take)
+    assert diagnostics.header.stamp.sec > 1_700_000_000
+    (status,) = diagnostics.status
     assert (status.level, status.name, status.message) == (DiagnosticStatus.OK, "/talker", "active")
-    assert {one.key: one.value for one in status.values} == {"rate_hz": "499.99", "mode": "active", "steps": "12345678"}
+    assert {key_value.key: key_value.value for key_value in status.values} == {
+        "rate_hz": "499.99",
+        "mode": "active",
+        "steps": "12345678",
+    }

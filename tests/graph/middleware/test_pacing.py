@@ -73,12 +73,14 @@ def test_lateness_of_a_whole_run_within_its_bins() -> None:
         lateness.add(1e-6 * late)
         if count % 500 == 0:  # folded now and then, as the plant's statistics are
             lateness.microseconds()
-    found = lateness.microseconds()
+    microseconds = lateness.microseconds()
     for name, percent in (("late_p50_us", 50), ("late_p99_us", 99), ("late_p99_9_us", 99.9)):
         true = np.percentile(late_us, percent, method="inverted_cdf")
-        assert true * (1 - 1e-9) <= found[name] <= 1.02 * true  # the upper edge of its bin, and those are 2 % apart
-    assert found["late_max_us"] == pytest.approx(late_us.max(), rel=1e-12)  # s and back
-    assert lateness.microseconds() == found  # a second look changes nothing
+        assert (
+            true * (1 - 1e-9) <= microseconds[name] <= 1.02 * true
+        )  # the upper edge of its bin, and those are 2 % apart
+    assert microseconds["late_max_us"] == pytest.approx(late_us.max(), rel=1e-12)  # s and back
+    assert lateness.microseconds() == microseconds  # a second look changes nothing
 
 
 def test_lateness_of_no_period_and_of_endless_ones() -> None:
@@ -93,10 +95,10 @@ def test_lateness_of_no_period_and_of_endless_ones() -> None:
 
 @pytest.mark.parametrize("busy_poll_s", [0.0, 0.01])
 def test_a_message_is_there_or_not_however_it_is_waited_for(busy_poll_s: float) -> None:
-    with zmq.Context() as context, context.socket(zmq.PAIR) as one, context.socket(zmq.PAIR) as other:
-        one.bind("inproc://one")
+    with zmq.Context() as context, context.socket(zmq.PAIR) as sender, context.socket(zmq.PAIR) as other:
+        sender.bind("inproc://one")
         other.connect("inproc://one")
-        assert not readable(one, 0, busy_poll_s)
+        assert not readable(sender, 0, busy_poll_s)
         other.send(b"x")
-        assert readable(one, 0, busy_poll_s)  # on inproc what was sent is there
-        assert readable(one, 0, 1e9)  # and nobody waits for longer than it takes
+        assert readable(sender, 0, busy_poll_s)  # on inproc what was sent is there
+        assert readable(sender, 0, 1e9)  # and nobody waits for longer than it takes

@@ -46,17 +46,17 @@ def test_endpoint_faults() -> None:
 
 def test_names_too_long_for_a_socket_are_shortened_and_stay_apart() -> None:
     folder = Path("/d")  # a name: nothing is made there
-    found = [endpoint(f"/lab/{'very/' * 40}long/{last}", "/", {}, folder) for last in ("a", "b", "a")]
-    assert found[0] == found[2] != found[1]
-    assert all(len(where.removeprefix("ipc://")) == MAX_IPC_PATH for where in found)
+    endpoints = [endpoint(f"/lab/{'very/' * 40}long/{last}", "/", {}, folder) for last in ("a", "b", "a")]
+    assert endpoints[0] == endpoints[2] != endpoints[1]
+    assert all(len(name.removeprefix("ipc://")) == MAX_IPC_PATH for name in endpoints)
     assert endpoint("é" * 60, "/", {}, folder) != endpoint("é" * 61, "/", {}, folder)
 
 
 def test_a_missing_runtime_folder_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shells got by `su`, and containers, name one that is not there."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    found = runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path / "gone")})
-    assert found == tmp_path / f"dyn_service-{os.getuid()}"
+    folder = runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path / "gone")})
+    assert folder == tmp_path / f"dyn_service-{os.getuid()}"
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
     with pytest.raises(PermissionDeniedError, match=naming(re.compile(r"file/dyn_service-\d+'"), "Not a directory")):
@@ -64,19 +64,22 @@ def test_a_missing_runtime_folder_is_not_used(tmp_path: Path, monkeypatch: pytes
 
 
 def test_runtime_folder_is_the_launchers_or_ones_own(tmp_path: Path) -> None:
-    given = tmp_path / "given"
+    configured = tmp_path / "given"
     with pytest.raises(PermissionDeniedError, match=naming("No such file or directory")):
-        runtime_dir({"DYN_RUNTIME_DIR": str(given)})
-    given.mkdir(mode=0o700)
-    assert runtime_dir({"DYN_RUNTIME_DIR": str(given)}) == given
-    own = runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)})
-    assert own == tmp_path / f"dyn_service-{os.getuid()}"
-    assert own.stat().st_mode & 0o777 == 0o700
+        runtime_dir({"DYN_RUNTIME_DIR": str(configured)})
+    configured.mkdir(mode=0o700)
+    assert runtime_dir({"DYN_RUNTIME_DIR": str(configured)}) == configured
+    user_folder = runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert user_folder == tmp_path / f"dyn_service-{os.getuid()}"
+    assert user_folder.stat().st_mode & 0o777 == 0o700
     link = tmp_path / "link"
-    link.symlink_to(given)
-    for folder in (given, own):
+    link.symlink_to(configured)
+    for folder in (configured, user_folder):
         folder.chmod(0o777)
-    for variables in ({"XDG_RUNTIME_DIR": str(tmp_path)}, *({"DYN_RUNTIME_DIR": str(one)} for one in (given, link))):
+    for variables in (
+        {"XDG_RUNTIME_DIR": str(tmp_path)},
+        *({"DYN_RUNTIME_DIR": str(path)} for path in (configured, link)),
+    ):
         with pytest.raises(PermissionDeniedError, match="can be written by others: remove it"):
             runtime_dir(variables)
 
@@ -111,14 +114,14 @@ def test_recorder_sends_whole_blocks_in_order() -> None:
 
 def test_telemetry_never_waits() -> None:
     context: zmq.Context = zmq.Context()
-    nobody = Telemetry("plant", context, "inproc://nobody-is-there")
+    unconnected = Telemetry("plant", context, "inproc://nobody-is-there")
     silent = Telemetry("plant", context, None)
     try:
         for _ in range(5000):
-            nobody.stats({"a": 1})
+            unconnected.stats({"a": 1})
             silent.stats({"a": 1})
-        assert nobody.dropped > 0
+        assert unconnected.dropped > 0
         assert silent.dropped == 0
     finally:
-        nobody.close()
+        unconnected.close()
         context.destroy(linger=0)

@@ -22,15 +22,17 @@ from dyn_service.graph.middleware.pubsub import split_trailer
 from dyn_service.messages import decode
 from dyn_service.messages.dyn_service_msgs import PlantState
 from tests.conftest import ROOT, URDF
+from tests.graph.launches import PATIENCE_S
 from tests.phrases import unnamed
 
 pytestmark = pytest.mark.slow
 """In wall time, with processes that are killed or wait: `python -m pytest -m slow`."""
 
 PENDULUM = URDF / "pendulum.urdf"
-PATIENCE_S = 240.0
-PATIENT = "control_rate_hz:=1.0"
-"""A plant that only a release ends, however busy the machine."""
+PATIENT = "clock:=lockstep"
+"""A plant that waits for each command, so that a busy machine neither stops it nor makes it deviate."""
+WATCHFUL = (PATIENT, "lockstep_timeout_s:=3.0")
+"""Then it misses a controller that does nothing for so long: 20 cycles of its own time after the last command."""
 
 
 def heavier(text: str) -> str:
@@ -72,21 +74,19 @@ class Lab:
         seen = f"plant_state:=ipc://{self.folder}/seen"  # in addition to the one that the controller finds
         return self.node("plant.node", f"robot:={PENDULUM}", "control_rate_hz:=100.0", seen, *parameters)
 
-    def controller(self, *parameters: str) -> subprocess.Popen[str]:
-        waits = (
-            f"connect_timeout_s:={PATIENCE_S}",
-            "loads_rate_hz:=0.0",
-        )  # the kernels may be compiled on a busy machine
-        return self.node("controllers.computed_torque", f"endpoint:={self.endpoint}", *waits, *parameters)
+    def controller(self, *parameters: str, kind: str = "computed_torque") -> subprocess.Popen[str]:
+        # the kernels may be compiled on a busy machine
+        waits = (f"connect_timeout_s:={PATIENCE_S}", f"state_timeout_s:={PATIENCE_S}", "loads_rate_hz:=0.0")
+        return self.node(f"controllers.{kind}", f"endpoint:={self.endpoint}", *waits, *parameters)
 
     def node(self, name: str, *parameters: str) -> subprocess.Popen[str]:
         words = [word for parameter in parameters for word in ("-p", parameter)]
         return self.start(f"dyn_service.graph.nodes.{name}", "--ros-args", *words)
 
-    def wait_for(self, what: Callable[[PlantState], bool]) -> PlantState:
+    def wait_for(self, condition: Callable[[PlantState], bool]) -> PlantState:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            if self.states.poll(200) and what(state := decode(PlantState, split_trailer(self.states.recv())[0])):
+            if self.states.poll(200) and condition(state := decode(PlantState, split_trailer(self.states.recv())[0])):
                 return state
         raise AssertionError(f"no such state came; {[process.poll() for process in self.processes]}")
 
@@ -100,21 +100,21 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path)
-    yield made
-    made.close()
+    lab = Lab(tmp_path)
+    yield lab
+    lab.close()
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = process.communicate(timeout=PATIENCE_S)
-    return process.returncode, said
+def exit_of(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, errors
 
 
 def failed(process: subprocess.Popen[str]) -> str:
     """Returns the last line of a process that failed; a busy machine adds warnings of uneven states before it."""
-    status, said = ended(process)
-    assert status == 1, said
-    return said.splitlines()[-1]
+    status, errors = exit_of(process)
+    assert status == 1, errors
+    return errors.splitlines()[-1]
 
 
 def test_a_server_with_another_model_commands_nothing(lab: Lab, tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_a_server_with_another_model_commands_nothing(lab: Lab, tmp_path: Path) 
     other.write_text(heavier(PENDULUM.read_text("utf-8")), "utf-8")
     lab.serve(other)
     lab.plant()
-    here, there = (Robot.from_urdf(file).fingerprint for file in (PENDULUM, other))
+    fingerprint, other_fingerprint = (Robot.from_urdf(file).fingerprint for file in (PENDULUM, other))
     assert failed(lab.controller()) == (
-        f"ERROR /controller: the plant's robot has fingerprint {here}, the server's {there}: "
+        f"ERROR /controller: the plant's robot has fingerprint {fingerprint}, the server's {other_fingerprint}: "
         "both must be the same model"
     )
     state = lab.wait_for(lambda state: True)
@@ -140,27 +140,28 @@ def test_a_robot_changed_under_its_name_ends_the_controller_and_the_next_one_too
     with Client(lab.endpoint, timeout_s=240.0) as client:
         client.unload_robot("pendulum")
         client.load_robot(heavier(PENDULUM.read_text("utf-8")))
-    status, said = ended(controller)
+    status, errors = exit_of(controller)
     assert status == 1
-    assert re.search(r"robot 'pendulum' has fingerprint \w+, the request was made for \w+|no robot 'pendulum'", said)
+    assert re.search(r"robot 'pendulum' has fingerprint \w+, the request was made for \w+|no robot 'pendulum'", errors)
     state = lab.wait_for(lambda state: state.mode != "active")
     assert (state.mode, state.cause) == ("braked", "released")
-    status, said = ended(lab.controller())
-    assert (status, "both must be the same model" in said) == (1, True), said
-    after = lab.wait_for(lambda state: True)
-    assert (after.mode, after.epoch, after.command_seq) == (state.mode, state.epoch, state.command_seq)
+    status, errors = exit_of(lab.controller())
+    assert (status, "both must be the same model" in errors) == (1, True), errors
+    next_state = lab.wait_for(lambda state: True)
+    assert (next_state.mode, next_state.epoch, next_state.command_seq) == (state.mode, state.epoch, state.command_seq)
 
 
 @pytest.mark.parametrize("rearm", [False, True])
 def test_a_stop_under_its_command(lab: Lab, rearm: bool) -> None:
     """Suspended for a while, it arms the plant again only with `rearm`; a new controller does so without."""
     lab.serve()
-    lab.plant()
+    lab.plant(*WATCHFUL)
     controller = lab.controller(f"rearm:={str(rearm).lower()}")
-    before = lab.wait_for(lambda state: state.mode == "active" and state.stamp > state.since + 0.3)  # it goes on
+    state_before = lab.wait_for(lambda state: state.mode == "active" and state.stamp > state.since + 0.3)  # it goes on
     controller.send_signal(signal.SIGSTOP)
     stopped = lab.wait_for(lambda state: state.mode == "stopped")
-    assert (stopped.cause, stopped.epoch) == ("missed", before.epoch + 1)
+    assert (stopped.cause, stopped.epoch) == ("missed", state_before.epoch + 1)
+    assert stopped.since == pytest.approx(1e-3 * stopped.command_seq + stopped.command_delay + 0.2)
     controller.send_signal(signal.SIGCONT)
     if not rearm:
         assert failed(controller) == (
@@ -168,34 +169,34 @@ def test_a_stop_under_its_command(lab: Lab, rearm: bool) -> None:
             f"{stopped.since:g} s, and rearm is off: restart the controller"
         )
         controller = lab.controller()
-    after = lab.wait_for(lambda state: state.mode == "active")
-    assert after.epoch == stopped.epoch
+    state_after = lab.wait_for(lambda state: state.mode == "active")
+    assert state_after.epoch == stopped.epoch
     assert controller.poll() is None
 
 
 def test_after_a_kill_the_next_one_takes_over_from_low_speed(lab: Lab) -> None:
     lab.serve()
-    lab.plant()
+    lab.plant(*WATCHFUL)
     first = lab.controller()
     lab.wait_for(lambda state: state.mode == "active" and state.stamp > state.since + 0.3)
     first.kill()
     stopped = lab.wait_for(lambda state: state.mode == "stopped")
     assert stopped.cause == "missed"
     lab.controller()
-    taken = lab.wait_for(lambda state: state.mode in ("arming", "active"))
+    armed_state = lab.wait_for(lambda state: state.mode in ("arming", "active"))
     limit = Robot.from_urdf(PENDULUM).limits.velocity
     # while it is armed the brakes are shut; the state may be some cycles old when it is seen
-    assert (abs(np.array(taken.velocity)) <= 0.11 * limit).all()
-    assert taken.epoch == stopped.epoch
+    assert (abs(np.array(armed_state.velocity)) <= 0.11 * limit).all()
+    assert armed_state.epoch == stopped.epoch
 
 
 def test_a_plant_that_falls_silent_ends_the_controller(lab: Lab) -> None:
     lab.serve()
-    plant = lab.plant()
-    controller = lab.controller("state_timeout_s:=0.5")
+    plant = lab.plant(PATIENT)
+    controller = lab.controller("state_timeout_s:=1.0")
     lab.wait_for(lambda state: state.mode == "active")
     plant.send_signal(signal.SIGSTOP)
-    assert failed(controller) == "ERROR /controller: no joint state arrived for 0.5 s: is the plant running?"
+    assert failed(controller) == "ERROR /controller: no joint state arrived for 1 s: is the plant running?"
 
 
 def test_a_controller_without_a_plant_ends(lab: Lab) -> None:
@@ -204,8 +205,8 @@ def test_a_controller_without_a_plant_ends(lab: Lab) -> None:
         robot = client.robot("pendulum")
         robot.constraint_forces([0.0], [0.0], [0.0])
         robot.computed_torque(*[[0.0]] * 5, kp=[1.0], kd=[1.0])
-    said = failed(lab.controller("connect_timeout_s:=10.0"))
-    assert said == "ERROR /controller: no joint state arrived for 10 s: is the plant running?"
+    errors = failed(lab.controller("connect_timeout_s:=10.0"))
+    assert errors == "ERROR /controller: no joint state arrived for 10 s: is the plant running?"
 
 
 def test_one_that_is_stopped_in_good_order_releases_the_plant(lab: Lab) -> None:
@@ -214,9 +215,9 @@ def test_one_that_is_stopped_in_good_order_releases_the_plant(lab: Lab) -> None:
     controller = lab.controller()
     lab.wait_for(lambda state: state.mode == "active")
     controller.send_signal(signal.SIGINT)
-    status, said = ended(controller)
+    status, errors = exit_of(controller)
     assert status == 0
-    assert "ERROR" not in said  # a busy machine adds warnings of uneven states
+    assert "ERROR" not in errors  # a busy machine adds warnings of uneven states
     state = lab.wait_for(lambda state: state.mode != "active")
     assert (state.mode, state.cause) == ("braked", "released")
 
@@ -249,8 +250,8 @@ def test_a_law_that_returns_no_number_ends_with_its_name_and_the_plant_is_releas
     file = tmp_path / "broken.py"
     file.write_text(BROKEN, "utf-8")
     waits = ("-p", f"connect_timeout_s:={PATIENCE_S}")
-    said = failed(lab.run(str(file), "--ros-args", "-p", f"endpoint:={lab.endpoint}", *waits))
-    assert said == "ERROR /broken: law 'broken' returned nan for joint 'hinge': expected finite efforts"
+    errors = failed(lab.run(str(file), "--ros-args", "-p", f"endpoint:={lab.endpoint}", *waits))
+    assert errors == "ERROR /broken: law 'broken' returned nan for joint 'hinge': expected finite efforts"
     state = lab.wait_for(lambda state: state.mode != "active")
     assert (state.mode, state.cause) == ("braked", "released")
 
@@ -258,24 +259,24 @@ def test_a_law_that_returns_no_number_ends_with_its_name_and_the_plant_is_releas
 def test_a_goal_on_the_topic_is_followed_and_one_that_is_none_refused(lab: Lab) -> None:
     lab.serve()
     lab.plant(PATIENT)
-    node = lab.node("controllers.trajectory_following", f"endpoint:={lab.endpoint}", "loads_rate_hz:=0.0")
+    node = lab.controller(kind="trajectory_following")
     lab.wait_for(lambda state: state.mode == "active")
     topic = ("/joint_trajectory", "trajectory_msgs/msg/JointTrajectory")
     for joint in ("elbow", "hinge"):
         goal = f"{{joint_names: [{joint}], points: [{{positions: [0.4]}}]}}"
         done = lab.start("dyn_service", "topic", "pub", "--once", *topic, goal)
-        assert ended(done)[0] == 0
-    there = lab.wait_for(lambda state: abs(state.position[0] - 0.4) < 1e-3 and abs(state.velocity[0]) < 1e-3)
-    lab.wait_for(lambda state: state.stamp > there.stamp + 0.1)  # its motion ends some updates later
+        assert exit_of(done)[0] == 0
+    end_state = lab.wait_for(lambda state: abs(state.position[0] - 0.4) < 1e-3 and abs(state.velocity[0]) < 1e-3)
+    lab.wait_for(lambda state: state.stamp > end_state.stamp + 0.1)  # its motion ends some updates later
     goal = "trajectory: {joint_names: [hinge], points: [{positions: [0.3]}]}, goal_tolerance: [{name: hinge}]"
     done = lab.start("dyn_service", "service", "call", "/trajectory_following/follow_joint_trajectory", f"{{{goal}}}")
-    assert ended(done)[0] == 0
+    assert exit_of(done)[0] == 0
     lab.wait_for(lambda state: abs(state.position[0] - 0.3) < 1e-3)
     node.send_signal(signal.SIGINT)
-    status, said = ended(node)
+    status, errors = exit_of(node)
     assert status == 0
-    assert unnamed(said, "joint_trajectory", "hinge", "found elbow") == []
-    assert "goal 1 succeeded" in said
+    assert unnamed(errors, "joint_trajectory", "hinge", "found elbow") == []
+    assert "goal 1 succeeded" in errors
 
 
 DIVERGING = """launch:
@@ -301,7 +302,7 @@ def test_a_simulation_that_diverges_ends_the_launch_with_its_reason(
     file.write_text(DIVERGING.format(robot=robot, folder=tmp_path), "utf-8")
     report = tmp_path / "report"
     status = launch_file(file, {}, duration_s=PATIENCE_S, report_dir=report)
-    said = capfd.readouterr().out
-    assert status == 1, said
-    assert re.search(r"the simulation diverged in step \d+ \(t = [0-9.]+ s\): the state of joint", said), said
-    assert "[launch] plant: exited with status 1" in said
+    output = capfd.readouterr().out
+    assert status == 1, output
+    assert re.search(r"the simulation diverged in step \d+ \(t = [0-9.]+ s\): the state of joint", output), output
+    assert "[launch] plant: exited with status 1" in output

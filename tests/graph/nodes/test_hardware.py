@@ -37,28 +37,28 @@ class Rig:
         self.model, self.far = robot, udp.UdpRobot(body.robot, body.safety.servo, body.limits.effort)
         settings = {"port": self.far.address[1], "timeout_s": 30.0}
         p = PlantParameters(robot="-", driver=str(EXAMPLE), driver_settings=settings, **changes)
-        over = threading.Event()
-        answering = threading.Thread(target=lambda: [self.far.cycle() for _ in iter(lambda: over.wait(0.001), True)])
+        ending = threading.Event()
+        answering = threading.Thread(target=lambda: [self.far.cycle() for _ in iter(lambda: ending.wait(0.001), True)])
         answering.start()
         try:
             self.plant = make_plant(robot, p, session=1)
         finally:
-            over.set()
+            ending.set()
             answering.join()
         self.plant.robot.write(np.zeros(robot.nv), brakes=True)
         self.far.cycle()  # so that each cycle of the plant finds the answer to the one before
 
-    def turn(self, count: int = 1, *, lost: bool = False) -> None:
+    def turn(self, count: int = 1, *, is_lost: bool = False) -> None:
         """Cycles of the plant, each answered by one of the robot, or lost."""
         for _ in range(count):
             state = self.plant.publish()
             effort = self.model.gravity_forces(np.array(state.position)) - 0.5 * np.array(state.velocity)
-            said = {"effort": effort.tolist()} if self.command is None else self.command(state)
+            fields = {"effort": effort.tolist()} if self.command is None else self.command(state)
             arm = state.mode not in RUNNING and self.plant.safety.cause == "start"
             seen = state.session, state.seq, state.epoch, state.fingerprint
-            self.plant.offer(JointCommand(*seen, 1, state.name, arm=arm, **said))
+            self.plant.offer(JointCommand(*seen, 1, state.name, arm=arm, **fields))
             self.plant.advance(1)
-            if not lost:
+            if not is_lost:
                 self.far.cycle()
 
     @property
@@ -69,12 +69,12 @@ class Rig:
 @contextmanager
 def rig(robot: Robot, start: float = 0.5, **changes) -> Iterator[Rig]:
     body = make_plant(robot, PlantParameters(robot="-", initial_position=[start]), session=1)
-    made = Rig(robot, body, **changes)
+    rig = Rig(robot, body, **changes)
     try:
-        yield made
+        yield rig
     finally:
-        made.plant.robot.close()
-        made.far.socket.close()
+        rig.plant.robot.close()
+        rig.far.socket.close()
 
 
 def test_a_robot_behind_udp_is_held_up(pendulum: Robot) -> None:
@@ -92,20 +92,20 @@ def test_a_robot_behind_udp_is_held_up(pendulum: Robot) -> None:
 def test_positions_and_velocities_go_to_the_robots_own_drives(pendulum: Robot, interface: str) -> None:
     """Tracks the commanded positions or velocities with its own drives, whose efforts it measures."""
     w, cycles = 60.0, 300
-    reached = []
+    positions = []
 
     def command(state):
-        at = np.array(state.position)
-        reached.append((at[0], state.velocity[0], state.mode))
-        value = {"position": [0.51] if state.mode == "active" else at.tolist(), "velocity": [0.2]}[interface]
+        position = np.array(state.position)
+        positions.append((position[0], state.velocity[0], state.mode))
+        value = {"position": [0.51] if state.mode == "active" else position.tolist(), "velocity": [0.2]}[interface]
         return {"effort": [0.0], "interface": interface, interface: value}
 
     with rig(pendulum) as lab:
         lab.command = command
         lab.turn(cycles)
         assert lab.mode == ("active", "")
-        q, v, _ = reached[-1]
-        active = sum(mode == "active" for _, _, mode in reached) * 1e-3
+        q, v, _ = positions[-1]
+        active = sum(mode == "active" for _, _, mode in positions) * 1e-3
         if interface == "position":
             # of a step of s, which is not far: s (1 + w t) exp(-w t) is left
             assert abs(q - 0.51) < 0.01 * (1.0 + w * active) * np.exp(-w * active) + 1e-6
@@ -115,7 +115,7 @@ def test_positions_and_velocities_go_to_the_robots_own_drives(pendulum: Robot, i
         assert lab.plant.state().effort == pytest.approx(holding, abs=0.01 * abs(holding[0]))
         assert lab.far._interface == interface
         lab.command = None
-        lab.turn(1, lost=True)
+        lab.turn(1, is_lost=True)
         lab.plant.safety.stop()
         lab.turn(3)
         assert lab.mode == ("stopped", "driver")
@@ -125,25 +125,25 @@ def test_positions_and_velocities_go_to_the_robots_own_drives(pendulum: Robot, i
 def test_the_robots_drives_keep_to_its_limits_of_effort(pendulum: Robot) -> None:
     limit = pendulum.limits.effort
     body = make_plant(pendulum, PlantParameters(robot="-"), session=1)
-    far = udp.UdpRobot(body.robot, body.safety.servo, limit)
+    driver = udp.UdpRobot(body.robot, body.safety.servo, limit)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            to = np.array([5.0, 0.0, 0.0])
-            sender.sendto(udp.packed(udp.COMMANDS["position"], 1, False, to), far.address)
-            far.cycle()
-        assert far.reading.effort.tolist() == limit.tolist()
+            target = np.array([5.0, 0.0, 0.0])
+            sender.sendto(udp.packed(udp.COMMANDS["position"], 1, False, target), driver.address)
+            driver.cycle()
+        assert driver.reading.effort.tolist() == limit.tolist()
     finally:
-        far.socket.close()
+        driver.socket.close()
 
 
 @pytest.mark.parametrize("borne", [0, 2])
 def test_lost_datagrams_beyond_those_that_are_borne_stop_it_safely(pendulum: Robot, borne: int) -> None:
     with rig(pendulum, stale_cycles=borne) as lab:
         lab.turn(100)
-        lab.turn(borne, lost=True)
+        lab.turn(borne, is_lost=True)
         lab.turn(10)  # what the last lost one would have said is read by now
         assert lab.mode == ("active", "")
-        lab.turn(borne + 1, lost=True)
+        lab.turn(borne + 1, is_lost=True)
         lab.turn(1)
         assert lab.mode == ("stopped", "driver")
         assert lab.plant.safety.counters.stops["driver"] == 1
@@ -177,24 +177,24 @@ def test_invalid_datagrams_are_ignored(pendulum: Robot) -> None:
     """Another sender's, a short one, one of NaN, an older number: none of them moves or feeds anything."""
     with rig(pendulum) as lab:
         lab.turn(50)
-        driver, far = lab.plant.robot.of, lab.far
+        driver, udp_robot = lab.plant.robot.hardware, lab.far
         port = driver._socket.getsockname()[1]
         state = udp.packed(udp.STATE, 10**6, False, np.array([3.0, 0.0, 0.0]))
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.sendto(state, ("127.0.0.1", port))
-            stranger.sendto(udp.packed(udp.COMMANDS["effort"], 10**6, False, np.array([9.0])), far.address)
+            stranger.sendto(udp.packed(udp.COMMANDS["effort"], 10**6, False, np.array([9.0])), udp_robot.address)
         for data in (
             b"",
             state[:-1],
             b"DYNX" + state[4:],
             udp.packed(udp.STATE, 10**6, False, np.array([np.nan, 0.0, 0.0])),
         ):
-            far.socket.sendto(data, ("127.0.0.1", port))
-        far.socket.sendto(udp.packed(udp.STATE, 3, False, np.array([3.0, 0.0, 0.0])), ("127.0.0.1", port))
+            udp_robot.socket.sendto(data, ("127.0.0.1", port))
+        udp_robot.socket.sendto(udp.packed(udp.STATE, 3, False, np.array([3.0, 0.0, 0.0])), ("127.0.0.1", port))
         lab.turn(50)
         assert lab.mode == ("active", "")
         assert lab.plant.q[0] == pytest.approx(0.5, abs=1e-3)
-        assert (driver._heard, lab.plant.counters.stale_readings) == (far._number - 1, 0)
+        assert (driver._heard_number, lab.plant.counters.stale_readings) == (udp_robot._number - 1, 0)
 
 
 def test_closing_applies_the_brakes(pendulum: Robot) -> None:
@@ -209,9 +209,10 @@ def test_a_plant_that_comes_late_writes_a_real_robot_once(pendulum: Robot) -> No
     """Four periods have passed, and they are over: the watchdog counts them, and one datagram goes out."""
     with rig(pendulum) as lab:
         lab.turn(100)
-        before = lab.plant.robot.of._sent, lab.plant.counters.steps
+        driver, counters = lab.plant.robot.hardware, lab.plant.counters
+        sent_before, steps_before = driver._sent_number, counters.steps
         lab.plant.advance(4)
-        assert (lab.plant.robot.of._sent - before[0], lab.plant.counters.steps - before[1]) == (1, 4)
+        assert (driver._sent_number - sent_before, counters.steps - steps_before) == (1, 4)
         lab.plant.advance(20)
         assert lab.mode == ("stopped", "missed")
 
@@ -255,6 +256,6 @@ def test_drivers_that_are_refused(
     path = tmp_path / "driver.py"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(DynError) as caught:
+    with pytest.raises(DynError) as excinfo:
         make_plant(pendulum, PlantParameters(robot="-", driver=str(path), **changes), session=1)
-    assert message in str(caught.value)
+    assert message in str(excinfo.value)

@@ -27,11 +27,8 @@ from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.rosgraph_msgs import Clock
 from dyn_service.support.arguments import NodeArguments, parse_arguments
 from dyn_service.support.parameters import NoParameters
-from tests.graph import launches
-from tests.graph.launches import Launched
+from tests.graph.launches import PATIENCE_S
 from tests.phrases import naming
-
-PATIENCE_S = 240.0
 
 
 class Commanding:
@@ -51,19 +48,19 @@ class Commanding:
             self.commands.publish(JointCommand(0, 0, 0, "", 1, (), []))
             self.node.spin_once(0.01)
 
-    def state(self, wanted=lambda state: True) -> PlantState:
+    def state(self, condition=lambda state: True) -> PlantState:
         """The next state that is wanted."""
-        return self.next(self.states, wanted)
+        return self.next(self.states, condition)
 
-    def next(self, heard, wanted=lambda message: True):
+    def next(self, messages, condition=lambda message: True):
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             self.node.spin_once()
-            message = heard.take()
-            if message is not None and wanted(message):
+            message = messages.take()
+            if message is not None and condition(message):
                 return message
             if message is None:
-                heard.socket.poll(5)
+                messages.socket.poll(5)
         raise AssertionError("nothing came")
 
     def answer(self, state: PlantState, **changes) -> None:
@@ -218,23 +215,3 @@ def test_no_rate_is_so_high_that_its_period_is_zero(kind: type) -> None:
     """It was an error of a period, which nobody had given."""
     with pytest.raises(InvalidArgumentError, match=naming("'rate_hz'", "1000000", "1e+308")):
         parse_arguments(["robot:=none", "rate_hz:=1e308"], default_name="n").parameters.to(kind)
-
-
-@pytest.mark.slow
-def test_two_launches_in_lockstep_record_the_same_bits(tmp_path: Path) -> None:
-    """Three processes, one of them the server, under whatever else the machine does."""
-    tables = []
-    rate = "{name: control_rate_hz, value: 100.0}"
-    file = tmp_path / "lockstep.launch.yaml"
-    file.write_text(launches.pendulum().replace(rate, f"{rate}, {{name: clock, value: lockstep}}"), "utf-8")
-    for name in ("one", "two"):
-        folder = tmp_path / name
-        with Launched(file, "--duration", "0.5", "--report", str(folder)) as launch:
-            assert launch.wait() == 0, launch.text
-        recording = np.load(folder / "recording.npz")
-        table, columns = recording["plant.plant"], list(recording["plant.plant.columns"])
-        under = np.flatnonzero(table[:, columns.index("mode")] == 1.0)  # until the controller was asked to stop
-        tables.append(np.delete(table[: under[-1] + 1], columns.index("session"), axis=1))
-    common = min(map(len, tables))
-    assert common > 100
-    assert np.array_equal(tables[0][:common], tables[1][:common])

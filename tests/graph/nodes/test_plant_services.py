@@ -16,7 +16,7 @@ from dyn_service.graph.nodes.plant.node import MAX_PUSHES, PlantChanges, PlantLo
 from dyn_service.graph.nodes.plant.srvs import PlantTimeResponse
 from dyn_service.messages.geometry_msgs import WrenchStamped
 from dyn_service.messages.sensor_msgs import Imu
-from tests.control.test_plant_truth import driven, made
+from tests.control.test_plant_truth import drive, plant_of
 from tests.graph.in_process import Nodes
 from tests.phrases import naming
 
@@ -47,8 +47,8 @@ class Plant:
 def test_another_state_is_where_the_plant_is_at_once(nodes: Nodes, arm: Robot) -> None:
     plant = Plant(nodes, arm)
     plant.of.advance(3)
-    found = plant.call("set_state", position={"joint_2": 0.5}, velocity={"joint_1": 0.2})
-    assert found == PlantTimeResponse(0.003, "braked")
+    response = plant.call("set_state", position={"joint_2": 0.5}, velocity={"joint_1": 0.2})
+    assert response == PlantTimeResponse(0.003, "braked")
     state = plant.of.state()
     assert (state.position, state.velocity) == ([plant.of.limits.lower[0] + 100.0, 0.5], [0.2, 0.0])
     plant.call("set_state", position=[0.1, 0.2])
@@ -72,11 +72,11 @@ def test_another_state_is_where_the_plant_is_at_once(nodes: Nodes, arm: Robot) -
 )
 def test_states_that_are_refused_change_nothing(nodes: Nodes, arm: Robot, request_: dict, message: str) -> None:
     plant = Plant(nodes, arm)
-    before = plant.of.state()
-    with pytest.raises(DynError) as caught:
+    state_before = plant.of.state()
+    with pytest.raises(DynError) as excinfo:
         plant.call("set_state", **request_)
-    assert message in str(caught.value)
-    assert plant.of.state() == before
+    assert message in str(excinfo.value)
+    assert plant.of.state() == state_before
 
 
 def test_a_joint_without_limits_is_put_at_no_infinity(nodes: Nodes) -> None:
@@ -86,29 +86,29 @@ def test_a_joint_without_limits_is_put_at_no_infinity(nodes: Nodes) -> None:
         'type="continuous"><parent link="base"/><child link="rim"/></joint></robot>'
     )
     plant = Plant(nodes, wheel)
-    for what in ("position", "velocity"):
-        with pytest.raises(DynError, match=naming(what, "'axle'", "inf", "-inf")):
-            plant.call("set_state", **{what: {"axle": float("inf")}})
+    for field in ("position", "velocity"):
+        with pytest.raises(DynError, match=naming(field, "'axle'", "inf", "-inf")):
+            plant.call("set_state", **{field: {"axle": float("inf")}})
 
 
-@pytest.mark.parametrize("what", ["set_state", "reset"])
-def test_a_robot_under_command_is_not_put_elsewhere(nodes: Nodes, arm: Robot, what: str) -> None:
+@pytest.mark.parametrize("service", ["set_state", "reset"])
+def test_a_robot_under_command_is_not_put_elsewhere(nodes: Nodes, arm: Robot, service: str) -> None:
     plant = Plant(nodes, arm)
-    driven(plant.of, [0.0, 0.0], 3)
-    before = plant.of.state()
-    with pytest.raises(FailedPreconditionError, match=naming(what, "(active)")):
-        plant.call(what)
-    assert plant.of.state() == before
+    drive(plant.of, [0.0, 0.0], 3)
+    state_before = plant.of.state()
+    with pytest.raises(FailedPreconditionError, match=naming(service, "(active)")):
+        plant.call(service)
+    assert plant.of.state() == state_before
 
 
 def test_a_push_acts_under_command_for_its_time(nodes: Nodes, arm: Robot) -> None:
-    plant, plain = Plant(nodes, arm), driven(made(arm), [0.0, 0.0], 35)
-    driven(plant.of, [0.0, 0.0], 5)
+    plant, plain = Plant(nodes, arm), drive(plant_of(arm), [0.0, 0.0], 35)
+    drive(plant.of, [0.0, 0.0], 5)
     q, v = plant.of.q, plant.of.v
-    given = {"link": "lower_bar", "force": [0.0, 0.0, 5.0], "point": [0.1, 0.0, 0.0]}
-    assert plant.call("push", **given, duration=0.02).mode == "active"
-    driven(plant.of, [0.0, 0.0], 30)
-    pushed = arm.simulate(q, v, dt=1e-3, steps=20, wrenches=[Wrench(**given)])
+    push = {"link": "lower_bar", "force": [0.0, 0.0, 5.0], "point": [0.1, 0.0, 0.0]}
+    assert plant.call("push", **push, duration=0.02).mode == "active"
+    drive(plant.of, [0.0, 0.0], 30)
+    pushed = arm.simulate(q, v, dt=1e-3, steps=20, wrenches=[Wrench(**push)])
     last = arm.simulate(pushed.q[-1], pushed.v[-1], dt=1e-3, steps=10)
     np.testing.assert_allclose(plant.of.q, last.q[-1], atol=1e-10)  # roundings of 30 steps
     assert np.abs(plant.of.q - plain.q).max() > 1e-4
@@ -116,25 +116,25 @@ def test_a_push_acts_under_command_for_its_time(nodes: Nodes, arm: Robot) -> Non
 
 def test_a_payload_is_carried_from_now_on_and_put_down_again(nodes: Nodes, arm: Robot) -> None:
     """The payloads of the parameters and of other links stay; the fingerprint stays."""
-    own = {"payloads": [{"link": "upper_bar", "mass": 0.3, "com": [0.0, 0.0, -0.2]}]}
-    plant = Plant(nodes, arm, overlay={**own, "joints": {"joint_1": {"damping": 0.1}}})
+    overlay = {"payloads": [{"link": "upper_bar", "mass": 0.3, "com": [0.0, 0.0, -0.2]}]}
+    plant = Plant(nodes, arm, overlay={**overlay, "joints": {"joint_1": {"damping": 0.1}}})
     damped = {"joint_1": plant.changes._overlay.joints["joint_1"]}
-    said = [
+    payload_requests = [
         {"link": "lower_bar", "mass": 0.5, "com": (0.0, 0.0, -0.2)},
         {"link": "upper_bar", "mass": 0.4, "com": (0.0, 0.1, -0.1)},
     ]
-    parts = [Payload("upper_bar", 0.3, com=(0.0, 0.0, -0.2)), *(Payload(**each) for each in said)]
+    parts = [Payload("upper_bar", 0.3, com=(0.0, 0.0, -0.2)), *(Payload(**request) for request in payload_requests)]
 
-    def moves_with(carried: list[Payload]) -> None:
-        real, q, v = arm.overlaid(Overlay(payloads=carried, joints=damped)), plant.of.q, plant.of.v
+    def moves_with(payloads: list[Payload]) -> None:
+        real, q, v = arm.overlaid(Overlay(payloads=payloads, joints=damped)), plant.of.q, plant.of.v
         motion = real.simulate(q, v, EFFORT, dt=1e-3, steps=10)
-        driven(plant.of, EFFORT, 10)
+        drive(plant.of, EFFORT, 10)
         assert np.abs(plant.of.q - q).max() > 1e-6  # it does move: at rest a payload would not be seen
         np.testing.assert_allclose(plant.of.q, motion.q[-1], atol=1e-11)
 
-    driven(plant.of, EFFORT, 50)
-    for count, each in enumerate(said):
-        plant.call("set_payload", **each)
+    drive(plant.of, EFFORT, 50)
+    for count, request in enumerate(payload_requests):
+        plant.call("set_payload", **request)
         moves_with(parts[: 2 + count])
     assert plant.of.state().fingerprint == arm.fingerprint
     plant.call("set_payload", link="lower_bar", mass=0.0)
@@ -158,8 +158,8 @@ def test_a_reset_puts_the_payload_down(nodes: Nodes, arm: Robot) -> None:
     plant = Plant(nodes, arm)
     plant.call("set_payload", link="lower_bar", mass=0.5)
     plant.call("reset")
-    driven(plant.of, [0.3, 0.0], 10)
-    assert np.array_equal(plant.of.q, driven(made(arm), [0.3, 0.0], 10).q)
+    drive(plant.of, [0.3, 0.0], 10)
+    assert np.array_equal(plant.of.q, drive(plant_of(arm), [0.3, 0.0], 10).q)
 
 
 def test_mujoco_carries_and_is_pushed_as_well(nodes: Nodes, arm: Robot) -> None:
@@ -167,15 +167,15 @@ def test_mujoco_carries_and_is_pushed_as_well(nodes: Nodes, arm: Robot) -> None:
     ends = []
     for engine in ("own", "mujoco"):
         plant = Plant(nodes, arm, engine=engine)
-        driven(plant.of, [0.0, 0.0], 2)
+        drive(plant.of, [0.0, 0.0], 2)
         plant.call("push", link="lower_bar", torque=[0.0, 0.3, 0.0], duration=0.01)
         plant.call("set_payload", link="lower_bar", mass=0.5, com=[0.0, 0.0, -0.2])
-        driven(plant.of, [0.0, 0.0], 20)
+        drive(plant.of, [0.0, 0.0], 20)
         ends.append(np.concatenate([plant.of.q, plant.of.v]))
         for node in (plant.node, plant.asks):
             nodes.end(node)
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-9)  # a torque in the plane of motion has no arm: roundings
-    assert np.abs(ends[0] - driven(made(arm), [0.0, 0.0], 22).q.repeat(2)).max() > 1e-3
+    assert np.abs(ends[0] - drive(plant_of(arm), [0.0, 0.0], 22).q.repeat(2)).max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -195,9 +195,9 @@ def test_mujoco_carries_and_is_pushed_as_well(nodes: Nodes, arm: Robot) -> None:
 )
 def test_invalid_requests_are_refused(nodes: Nodes, arm: Robot, name: str, request_: dict, message: str) -> None:
     plant = Plant(nodes, arm)
-    with pytest.raises(DynError) as caught:
+    with pytest.raises(DynError) as excinfo:
         plant.call(name, **request_)
-    assert message in str(caught.value)
+    assert message in str(excinfo.value)
     assert plant.of.robot.pushes == []
     assert plant.changes.payloads == {}
 
@@ -205,12 +205,24 @@ def test_invalid_requests_are_refused(nodes: Nodes, arm: Robot, name: str, reque
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda of: of.push(Wrench("lower_bar"), np.inf), "duration is inf: expected more than 0 and at most 60 s"),
-        (lambda of: of.push(Wrench("lower_bar"), np.nan), "duration is nan"),
-        (lambda of: of.push(Wrench("lower_bar"), 0.0), "duration is 0"),
-        (lambda of: of.push(Wrench("lower_bar", force=np.ones((2, 3))), 0.1), "force is .*: expected 3 finite numbers"),
-        (lambda of: of.set_payload(Payload("lower_bar", np.ones(2))), r"of the shapes \(2,\), \(3,\), \(3, 3\)"),
-        (lambda of: of.set_payload(Payload("lower_bar", 1.0, com=np.ones((2, 3)))), "expected those of one payload"),
+        (
+            lambda changes: changes.push(Wrench("lower_bar"), np.inf),
+            "duration is inf: expected more than 0 and at most 60 s",
+        ),
+        (lambda changes: changes.push(Wrench("lower_bar"), np.nan), "duration is nan"),
+        (lambda changes: changes.push(Wrench("lower_bar"), 0.0), "duration is 0"),
+        (
+            lambda changes: changes.push(Wrench("lower_bar", force=np.ones((2, 3))), 0.1),
+            "force is .*: expected 3 finite numbers",
+        ),
+        (
+            lambda changes: changes.set_payload(Payload("lower_bar", np.ones(2))),
+            r"of the shapes \(2,\), \(3,\), \(3, 3\)",
+        ),
+        (
+            lambda changes: changes.set_payload(Payload("lower_bar", 1.0, com=np.ones((2, 3)))),
+            "expected those of one payload",
+        ),
     ],
 )
 def test_in_process_it_is_refused_as_by_a_request(arm: Robot, ask, message: str) -> None:
@@ -260,16 +272,18 @@ def test_readings_are_published_as_ros_has_them(nodes: Nodes, arm: Robot, tmp_pa
         topics.send(plant.publish())
 
     nodes.until(lambda: step() or (wrenches and readings))  # both are connected
-    begun = plant.counters.steps * 1_000_000
+    begin_ns = plant.counters.steps * 1_000_000
     came = [lambda: readings[-1].header.stamp, lambda: wrenches[-1].header.stamp]
-    nodes.until(lambda: [at().nanoseconds() - begun for at in came] == [0, -2_000_000])  # nothing is under way
+    nodes.until(lambda: [stamp().nanoseconds() - begin_ns for stamp in came] == [0, -2_000_000])  # nothing is under way
     wrenches.clear()
     readings.clear()
     for _ in range(10):
         step()
     nodes.until(lambda: len(readings) >= 10 and len(wrenches) >= 10)
-    assert [each.header.stamp.nanoseconds() - begun for each in readings] == [k * 2_000_000 for k in range(1, 11)]
-    assert [each.header.stamp.nanoseconds() - begun for each in wrenches] == [k * 2_000_000 for k in range(10)]
+    assert [reading.header.stamp.nanoseconds() - begin_ns for reading in readings] == [
+        k * 2_000_000 for k in range(1, 11)
+    ]
+    assert [wrench.header.stamp.nanoseconds() - begin_ns for wrench in wrenches] == [k * 2_000_000 for k in range(10)]
     assert (readings[0].header.frame_id, wrenches[0].header.frame_id) == ("tip", "wrist")
     assert readings[0].linear_acceleration.z == pytest.approx(9.81)
     assert readings[0].orientation_covariance[0] == -1.0  # sensor_msgs/Imu: it has no orientation

@@ -23,16 +23,16 @@ from tests.ros2 import DOMAIN
 @pytest.fixture
 def ros() -> Iterator[Participant]:
     """A ROS 2 node on the level of DDS."""
-    made = Participant(DOMAIN)
-    yield made
-    made.close()
+    participant = Participant(DOMAIN)
+    yield participant
+    participant.close()
 
 
 def _bridge(nodes: Nodes, **parameters: object) -> Ros2Bridge:
-    made = nodes.make("/arm/ros2_bridge", Ros2BridgeParameters(domain=DOMAIN, **parameters), Ros2Bridge)
+    bridge = nodes.make("/arm/ros2_bridge", Ros2BridgeParameters(domain=DOMAIN, **parameters), Ros2Bridge)
     for transition in ("configure", "activate"):
-        made.change_state(transition)
-    return made
+        bridge.change_state(transition)
+    return bridge
 
 
 def test_topics_go_out_and_come_in(nodes: Nodes, ros: Participant) -> None:
@@ -41,18 +41,18 @@ def test_topics_go_out_and_come_in(nodes: Nodes, ros: Participant) -> None:
     states = ours.create_publisher(JointState, "/arm/joint_states")
     ours.create_publisher(String, "/arm/robot_description", latched=True).publish(String("<robot/>"))
     ours.create_subscription(JointTrajectory, "/arm/joint_trajectory", came.append)
-    theirs = ros.reader("/arm/joint_states", JointState)
+    reader = ros.reader("/arm/joint_states", JointState)
     goal = ros.writer("/arm/joint_trajectory", JointTrajectory)
-    there: list[JointState] = []
+    received: list[JointState] = []
 
     def both() -> bool:
         states.publish(JointState(name=["elbow"], position=[0.5]))
         goal.write(JointTrajectory(joint_names=["elbow"]))
-        there.extend(theirs.take())
-        return bool(there and came)
+        received.extend(reader.take())
+        return bool(received and came)
 
     nodes.until(both)
-    assert there[0] == JointState(name=["elbow"], position=[0.5])
+    assert received[0] == JointState(name=["elbow"], position=[0.5])
     assert came[0] == JointTrajectory(joint_names=["elbow"])
     late = ros.reader("/arm/robot_description", String, latched=True)  # as ROS 2's tools come, long after
     texts: list[String] = []
@@ -78,14 +78,16 @@ def test_messages_of_a_node_do_not_end_the_bridge(
     def both() -> bool:
         notes.write(large)
         notes.write(String("after"))
-        return bool(came) and "/arm/joint_states" in bridge._out
+        return bool(came) and "/arm/joint_states" in bridge._writers
 
     nodes.until(both)
     assert came[0] == String("after")
-    said = [record.message for record in caplog.records]
-    assert sum("a message of /arm/notes does not come in: a std_msgs/msg/String of" in line for line in said) == 1
+    messages = [record.message for record in caplog.records]
+    assert sum("a message of /arm/notes does not come in: a std_msgs/msg/String of" in line for line in messages) == 1
     assert (
-        sum("does not go to ROS 2: there is no message type 'my_robot_msgs/msg/JointState'" in line for line in said)
+        sum(
+            "does not go to ROS 2: there is no message type 'my_robot_msgs/msg/JointState'" in line for line in messages
+        )
         == 1
     )
 

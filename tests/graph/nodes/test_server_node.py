@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +56,7 @@ server:
 """
 
 
-def planned(tmp_path: Path, parameters: str, **node: str) -> ProcessPlan:
+def process_plan(tmp_path: Path, parameters: str, **node: str) -> ProcessPlan:
     """The process that a launch file starts with these parameters."""
     (tmp_path / "scratch").mkdir(exist_ok=True)
     keys = "".join(f", {name}: {value}" for name, value in node.items())
@@ -80,8 +82,8 @@ def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
     (file.parent / "joints.yaml").touch()
     text = EVERYTHING if substitutions else EVERYTHING.replace("$(env WHERE)", f"{tmp_path}/socket")
     file.write_text(text, "utf-8")
-    allowed = ", allow_substs: true" if substitutions else ""
-    process = planned(tmp_path, f"{{from: {file}{allowed}}}")
+    substitution_text = ", allow_substs: true" if substitutions else ""
+    process = process_plan(tmp_path, f"{{from: {file}{substitution_text}}}")
     expected = ServerSettings(
         robots=[str(tmp_path / "config" / "robots" / "pendulum.urdf")],
         joints=[str(tmp_path / "config" / "joints.yaml")],
@@ -108,29 +110,29 @@ def test_one_file_both_ways(tmp_path: Path, substitutions: bool) -> None:
 
 def test_the_example_file_both_ways(tmp_path: Path) -> None:
     file = ROOT / "config" / "server.yaml"
-    assert as_the_node_reads_it(planned(tmp_path, f"{{from: {file}}}")) == read_settings(file)
+    assert as_the_node_reads_it(process_plan(tmp_path, f"{{from: {file}}}")) == read_settings(file)
 
 
 def test_what_the_launch_file_says_comes_after_and_is_from_the_working_directory(tmp_path: Path) -> None:
     file = ROOT / "config" / "server.yaml"
-    own = "{name: robots, value: [urdf/scara.urdf]}, {name: limits.max_robots, value: 2}"
-    settings = as_the_node_reads_it(planned(tmp_path, f"{{from: {file}}}, {own}"))
+    own_parameters = "{name: robots, value: [urdf/scara.urdf]}, {name: limits.max_robots, value: 2}"
+    settings = as_the_node_reads_it(process_plan(tmp_path, f"{{from: {file}}}, {own_parameters}"))
     assert settings.robots == ["urdf/scara.urdf"]
     assert settings.limits == RequestLimits(max_robots=2)
-    last = as_the_node_reads_it(planned(tmp_path, f"{own}, {{from: {file}}}"))
+    last = as_the_node_reads_it(process_plan(tmp_path, f"{own_parameters}, {{from: {file}}}"))
     assert last == read_settings(file)
 
 
 def test_nothing_at_all_is_private(tmp_path: Path) -> None:
     private = {"endpoints": [f"ipc://{tmp_path}/scratch/dynamics"], "allow_load": False}
-    assert as_the_node_reads_it(planned(tmp_path, "{name: root, value: fixed}")) == ServerSettings(**private)
-    below = as_the_node_reads_it(planned(tmp_path, "{name: root, value: fixed}", namespace="/left/arm"))
-    assert below.endpoints == [f"ipc://{tmp_path}/scratch/left.arm.dynamics"]
+    assert as_the_node_reads_it(process_plan(tmp_path, "{name: root, value: fixed}")) == ServerSettings(**private)
+    parameters = as_the_node_reads_it(process_plan(tmp_path, "{name: root, value: fixed}", namespace="/left/arm"))
+    assert parameters.endpoints == [f"ipc://{tmp_path}/scratch/left.arm.dynamics"]
 
 
 def test_settings_are_applied(tmp_path: Path) -> None:
-    said = "{name: endpoints, value: ['tcp://127.0.0.1:0']}, {name: allow_load, value: true}"
-    settings = as_the_node_reads_it(planned(tmp_path, said))
+    parameters = "{name: endpoints, value: ['tcp://127.0.0.1:0']}, {name: allow_load, value: true}"
+    settings = as_the_node_reads_it(process_plan(tmp_path, parameters))
     assert (settings.endpoints, settings.allow_load) == (["tcp://127.0.0.1:0"], True)
 
 
@@ -144,22 +146,23 @@ def test_settings_are_applied(tmp_path: Path) -> None:
     ],
 )
 def test_faults_are_found_before_anything_starts(tmp_path: Path, parameter: str, message: str) -> None:
-    with pytest.raises(Exception, match=r"a\.launch\.yaml:1: ") as caught:
-        planned(tmp_path, parameter)
-    assert message in str(caught.value)
+    with pytest.raises(Exception, match=r"a\.launch\.yaml:1: ") as excinfo:
+        process_plan(tmp_path, parameter)
+    assert message in str(excinfo.value)
 
 
 RUN_NODE = "import runpy\nrunpy.run_module('dyn_service.graph.nodes.server', run_name='__main__', alter_sys=True)"
 
 
-def run_node(tmp_path: Path, first: str = "", **parameters: Any) -> tuple[subprocess.Popen[str], zmq.Socket[bytes]]:
-    """The node as a launcher starts it, and the launcher's end of its telemetry. first: code that it runs before."""
+@contextmanager
+def run_node(tmp_path: Path, **parameters: Any) -> Iterator[tuple[subprocess.Popen[str], Callable[[], Any]]]:
+    """The node as a launcher starts it, and what gives the next message of its telemetry."""
     launcher = zmq.Context.instance().socket(zmq.PULL)
     launcher.rcvtimeo = int(WAIT_S * 1000)
     launcher.bind(f"ipc://{tmp_path}/launcher")
     words = [word for name, value in parameters.items() for word in ("-p", f"{name}:={json.dumps(value)}")]
     process = subprocess.Popen(
-        [sys.executable, "-c", f"{first}\n{RUN_NODE}", "--ros-args", *words],
+        [sys.executable, "-c", RUN_NODE, "--ros-args", *words],
         cwd=ROOT,
         env={
             **os.environ,
@@ -170,22 +173,26 @@ def run_node(tmp_path: Path, first: str = "", **parameters: Any) -> tuple[subpro
         stderr=subprocess.PIPE,
         text=True,
     )
-    return process, launcher
+    try:
+        yield process, lambda: telemetry.decode(launcher.recv())
+    finally:
+        process.kill()
+        process.communicate()
+        launcher.close()
 
 
 def test_parameters_of_the_node_are_applied(tmp_path: Path) -> None:
-    process, launcher = run_node(
+    with run_node(
         tmp_path,
         robots=[str(URDF / "pendulum.urdf")],
         endpoints=["tcp://127.0.0.1:0", f"ipc://{tmp_path}/socket"],
         allow_load=False,
         prepare=["gravity_forces"],
         limits={"max_reply_bytes": 1000},
-    )
-    try:
-        facts = telemetry.decode(launcher.recv())
+    ) as (process, next_message):
+        facts = next_message()
         assert isinstance(facts, telemetry.Facts)
-        assert isinstance(telemetry.decode(launcher.recv()), telemetry.Ready)
+        assert isinstance(next_message(), telemetry.Ready)
         assert (facts.values["role"], list(facts.values["robots"])) == ("server", ["pendulum"])
         assert len(facts.values["endpoints"]) == 2
         assert [entry.answers_at for entry in Graph(tmp_path).nodes()] == [tuple(facts.values["endpoints"])]
@@ -198,19 +205,15 @@ def test_parameters_of_the_node_are_applied(tmp_path: Path) -> None:
                 with pytest.raises(PermissionDeniedError):
                     client.unload_robot("pendulum")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=WAIT_S)
+        _, errors = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0
-        assert said.startswith("pendulum: 1 kernel for gravity_forces in ")
-    finally:
-        process.kill()
-        process.communicate()
-        launcher.close()
+        assert errors.startswith("pendulum: 1 kernel for gravity_forces in ")
 
 
 def test_a_node_that_asks_for_keys_asks_itself_with_its_own(tmp_path: Path) -> None:
     folder = KeyFolder(tmp_path / "keys")
     file = folder.make("lab", Role.LOAD)
-    process, launcher = run_node(
+    with run_node(
         tmp_path,
         robots=[str(URDF / "pendulum.urdf")],
         endpoints=["tcp://127.0.0.1:0"],
@@ -218,11 +221,10 @@ def test_a_node_that_asks_for_keys_asks_itself_with_its_own(tmp_path: Path) -> N
         keys="required",
         keys_folder=str(folder.folder),
         audit=str(tmp_path / "audit.jsonl"),
-    )
-    try:
-        facts = telemetry.decode(launcher.recv())
+    ) as (process, next_message):
+        facts = next_message()
         assert isinstance(facts, telemetry.Facts)
-        assert isinstance(telemetry.decode(launcher.recv()), telemetry.Ready)
+        assert isinstance(next_message(), telemetry.Ready)
         (endpoint,) = facts.values["endpoints"]
         with Client(endpoint, timeout_s=WAIT_S, keys=file) as client:
             client.load_robot(URDF / "scara.urdf")  # by a worker, which has the serving process write it down
@@ -236,45 +238,29 @@ def test_a_node_that_asks_for_keys_asks_itself_with_its_own(tmp_path: Path) -> N
             ("key lab", "load_robot", "scara", "ok"),
             ("key lab", "unload_robot", "scara", "ok"),
         ]
-    finally:
-        process.kill()
-        process.communicate()
-        launcher.close()
 
 
 @pytest.mark.parametrize("pause_s", wide([0.0, 0.05, 0.2, 0.5], {0.0, 0.2}.__contains__))
 def test_a_signal_while_it_starts_to_listen_ends_it(tmp_path: Path, pause_s: float) -> None:
     """Wherever between the making of its sockets and its first answer: it used to wait for that answer to the limit."""
-    process, launcher = run_node(
+    with run_node(
         tmp_path,
-        "import dyn_service.service.server.transport.encrypted\n"
-        "dyn_service.service.server.transport.encrypted._LIMIT_S = 1e6",
         robots=[str(URDF / "pendulum.urdf")],
         endpoints=[f"ipc://{tmp_path}/socket"],
         prepare=["gravity_forces"],
-    )
-    try:
-        assert isinstance(telemetry.decode(launcher.recv()), telemetry.Facts)
+    ) as (process, next_message):
+        assert isinstance(next_message(), telemetry.Facts)
         time.sleep(pause_s)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=WAIT_S)
+        _, errors = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0
-        assert said.count("\n") == 1
+        assert errors.count("\n") == 1
         assert not (tmp_path / "socket").exists()
-    finally:
-        process.kill()
-        process.communicate()
-        launcher.close()
 
 
 def test_a_node_that_cannot_serve_says_why(tmp_path: Path) -> None:
-    process, launcher = run_node(tmp_path, endpoints=["tcp://127.0.0.1:0"], allow_load=False)
-    try:
-        fault = telemetry.decode(launcher.recv())
+    with run_node(tmp_path, endpoints=["tcp://127.0.0.1:0"], allow_load=False) as (process, next_message):
+        fault = next_message()
         assert isinstance(fault, telemetry.Fault)
         assert unnamed(fault.message, "serve", "file") == []
         assert process.wait(WAIT_S) == 2  # invalid settings: a launcher does not restart it
-    finally:
-        process.kill()
-        process.communicate()
-        launcher.close()

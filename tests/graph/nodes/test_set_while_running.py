@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dyn_service.api.queries import Array
-from dyn_service.control.dry_run import ClosedLoop
+from dyn_service.control.dry_runs import ClosedLoop
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.trajectory import Reference
 from dyn_service.engine.robot import Robot

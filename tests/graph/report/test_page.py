@@ -47,7 +47,7 @@ def take_plant(store: TelemetryStore, node: str, session: int) -> None:
     table = np.column_stack([t, np.full_like(t, session), mode, q, v, np.ones_like(t), tau])
     columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
     store.take(Rows(node, session, "plant", columns, np.ascontiguousarray(table, "<f8").tobytes()))
-    counted = {
+    counters = {
         "steps": 3000,
         "commands": 1900,
         "active_steps": 1900,
@@ -57,11 +57,11 @@ def take_plant(store: TelemetryStore, node: str, session: int) -> None:
         "stops_missed": 1,
         "armed": 2,
     }
-    refused = {"refused": 2, "refused_stale": 2, "last_refusal": "a command was refused: it is <old>"}
-    store.take(Stats(node, session, {**counted, **refused}))
+    refusals = {"refused": 2, "refused_stale": 2, "last_refusal": "a command was refused: it is <old>"}
+    store.take(Stats(node, session, {**counters, **refusals}))
 
 
-def written(folder: Path, store: TelemetryStore, outcome: Outcome | None = None) -> tuple[dict, str]:
+def write_page(folder: Path, store: TelemetryStore, outcome: Outcome | None = None) -> tuple[dict, str]:
     plan = LaunchPlan(folder / "crane.launch.yaml", {}, ())
     assert not [line for line in write_report(folder, plan, store, outcome or Outcome("done")) if "failed" in line]
     return json.loads((folder / "report.json").read_text("utf-8")), (folder / "index.html").read_text("utf-8")
@@ -92,14 +92,14 @@ class Look(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.addresses += [str(given[key]) for key in ("href", "src") if key in given]
+        attributes = dict(attrs)
+        self.addresses += [str(attributes[key]) for key in ("href", "src") if key in attributes]
         if tag not in ("meta", "img"):
             self.open.append(tag)
         if tag == "li":
-            self.items.append((given.get("class"), [], []))
-        if "data-from" in given:
-            self.items[-1][2].append((float(given["data-from"] or "nan"), float(given["data-to"] or "nan")))
+            self.items.append((attributes.get("class"), [], []))
+        if "data-from" in attributes:
+            self.items[-1][2].append((float(attributes["data-from"] or "nan"), float(attributes["data-to"] or "nan")))
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -112,14 +112,16 @@ class Look(HTMLParser):
 def test_it_says_what_to_look_at(tmp_path: Path) -> None:
     store = TelemetryStore()
     take_plant(store, "plant", 9)
-    report, page = written(tmp_path, store, Outcome("plant died", ["plant was restarted 1 times: it <died>"], [], 3.0))
+    report, page = write_page(
+        tmp_path, store, Outcome("plant died", ["plant was restarted 1 times: it <died>"], [], 3.0)
+    )
     look = Look(page)
-    found = [(kind, "".join(words), spans) for kind, words, spans in look.items]
-    assert found.pop(1)[:2] == (None, report["outcome"]["cause"])
-    assert len(found) == 6
-    assert found[0][:2] == ("grave", "plant was restarted 1 times: it <died>")
-    for (kind, text, spans), (severity, begin, at) in zip(
-        found[1:],
+    findings = [(kind, "".join(words), spans) for kind, words, spans in look.items]
+    assert findings.pop(1)[:2] == (None, report["outcome"]["cause"])
+    assert len(findings) == 6
+    assert findings[0][:2] == ("grave", "plant was restarted 1 times: it <died>")
+    for (kind, text, spans), (severity, begin, span_text) in zip(
+        findings[1:],
         [
             ("grave", "plant: turn: its effort was at its limit, \N{PLUS-MINUS SIGN}20 N m, for 15.8 %", [(1.5, 1.8)]),
             ("grave", "plant: lift: it was beyond its upper limit, 0.5, by 0.03 at most", [(2.5, 2.599)]),
@@ -134,12 +136,12 @@ def test_it_says_what_to_look_at(tmp_path: Path) -> None:
         ],
         strict=True,
     ):
-        assert (kind, spans) == (severity, at)
+        assert (kind, spans) == (severity, span_text)
         assert text.startswith(begin)
 
 
 def test_it_says_that_there_is_nothing_to_look_at(tmp_path: Path) -> None:
-    _, page = written(tmp_path, TelemetryStore())
+    _, page = write_page(tmp_path, TelemetryStore())
     assert "Nothing: no fault, no safe stop, no limit reached." in page
     assert Look(page).items == []
 
@@ -150,7 +152,7 @@ def test_it_is_whole_by_itself(tmp_path: Path) -> None:
     (tmp_path / "logs" / "arm.plant.log").write_text("words")
     store = TelemetryStore()
     take_plant(store, "plant", 9)
-    _, page = written(tmp_path, store)
+    _, page = write_page(tmp_path, store)
     places = set(re.findall(r'id="([^"]+)"', page))
     linked = set()
     for address in Look(page).addresses:
@@ -172,11 +174,11 @@ def test_two_pairs_are_both_reported(tmp_path: Path) -> None:
     for session, joints in ((10, JOINTS), (11, ["of", "another"])):
         reference = {"session": session, "begin_s": 1.0, "joints": joints, "motion": motion}
         store.take(Facts(f"{session}/controller", session, {"reference": reference}))
-    report, page = written(tmp_path, store)
+    report, page = write_page(tmp_path, store)
     assert [report["nodes"][f"{side}/plant"]["tracking"]["samples"] for side in ("left", "right")] == [0, 1899]
     assert "tracking" not in report
     assert "plant" not in report
-    assert {node: sorted(found) for node, found in report["nodes"].items()} == {
+    assert {node: sorted(sections) for node, sections in report["nodes"].items()} == {
         "left/plant": ["plant", "tracking"],
         "right/plant": ["plant", "tracking"],
     }
@@ -189,7 +191,7 @@ def test_two_pairs_are_both_reported(tmp_path: Path) -> None:
 def test_charts_carry_the_numbers(tmp_path: Path) -> None:
     store = TelemetryStore()
     take_plant(store, "plant", 9)
-    _, page = written(tmp_path, store)
+    _, page = write_page(tmp_path, store)
     charts = charts_of(page)
     effort = next(chart for chart in charts if chart["label"] == "effort [N m]")
     x, y = numbers(times_of(charts, effort)), numbers(effort["lines"][0]["y"])
@@ -279,13 +281,13 @@ def test_runs_too_long_for_a_page_keep_their_peaks_and_the_page_says_so(monkeypa
     lines = [Line("a", spike), Line("b", gap)]
     page = page_of([Shown("n", "p", Section({}, charts={"h": [Card("c", [Chart(x, lines, "y")])]}))])
     (chart,) = charts_of(page)
-    kept, peak, broken = numbers(chart["x"]), numbers(chart["lines"][0]["y"]), numbers(chart["lines"][1]["y"])
-    assert len(kept) <= 3000
-    assert kept[np.argmax(peak)] == 123_456.0
-    assert np.all(np.diff(kept) >= 0.0)
-    inside = (kept > 50_300.0) & (kept < 59_700.0)
-    assert inside.any()
-    assert np.isnan(broken[inside]).all()
+    times, peak, broken = numbers(chart["x"]), numbers(chart["lines"][0]["y"]), numbers(chart["lines"][1]["y"])
+    assert len(times) <= 3000
+    assert times[np.argmax(peak)] == 123_456.0
+    assert np.all(np.diff(times) >= 0.0)
+    is_inside = (times > 50_300.0) & (times < 59_700.0)
+    assert is_inside.any()
+    assert np.isnan(broken[is_inside]).all()
     assert "show 3000 of 200000 recorded points" in page
 
 
@@ -313,8 +315,8 @@ def test_a_column_that_fails_costs_only_its_cell(tmp_path: Path) -> None:
 def ended(plan: ProcessPlan):
     from dyn_service.graph.launch.supervisor import Hooks, ManagedProcess
 
-    nothing = lambda *words: None
-    return ManagedProcess(plan, {}, Hooks(nothing, nothing, nothing, nothing))
+    ignore = lambda *words: None
+    return ManagedProcess(plan, {}, Hooks(ignore, ignore, ignore, ignore))
 
 
 def test_findings_on_limits_have_spans() -> None:

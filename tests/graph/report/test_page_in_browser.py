@@ -11,7 +11,7 @@ from dyn_service.graph.middleware.telemetry import TelemetryStore
 from dyn_service.graph.report.charts import Card, Chart, Line
 from dyn_service.graph.report.verdicts import Verdict
 from tests.browser import browser, needs_browser
-from tests.graph.report.test_page import page_of, take_plant, written
+from tests.graph.report.test_page import page_of, take_plant, write_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -25,7 +25,7 @@ FIRST_TIMES = """() => [...document.querySelectorAll('.chart')].map((place) => p
 def test_charts_are_drawn_and_zoom_together(tmp_path: Path) -> None:
     store = TelemetryStore()
     take_plant(store, "plant", 9)
-    written(tmp_path, store)
+    write_page(tmp_path, store)
     with browser(color_scheme="dark") as page:
         page.goto((tmp_path / "index.html").as_uri())
         page.wait_for_function("document.querySelectorAll('canvas').length === 4")
@@ -37,9 +37,9 @@ def test_charts_are_drawn_and_zoom_together(tmp_path: Path) -> None:
         assert page.evaluate(FIRST_TIMES) == ["1.4 1.9"] * 4
         page.locator("#all-of-it").click()
         assert page.evaluate(FIRST_TIMES) == ["0 2.999"] * 4
-        over = page.locator(".u-over").first
-        over.scroll_into_view_if_needed()
-        box = over.bounding_box()
+        overlay = page.locator(".u-over").first
+        overlay.scroll_into_view_if_needed()
+        box = overlay.bounding_box()
         page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 20)
         page.mouse.down()
         page.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 20, steps=4)
@@ -60,7 +60,7 @@ def test_charts_are_drawn_and_zoom_together(tmp_path: Path) -> None:
 def test_it_fits_a_narrow_window(tmp_path: Path) -> None:
     store = TelemetryStore()
     take_plant(store, "plant", 9)
-    written(tmp_path, store)
+    write_page(tmp_path, store)
     with browser(viewport={"width": 390, "height": 800}) as page:
         page.goto((tmp_path / "index.html").as_uri())
         page.wait_for_selector("canvas")

@@ -50,34 +50,34 @@ def rows(node: str, channel: str, columns: list[str], table: np.ndarray) -> Rows
 @pytest.fixture
 def store() -> TelemetryStore:
     """A run of 3 s: braked for 1 s, then on a reference that began at 1 s, off by OFFSET."""
-    made = TelemetryStore()
-    made.take(Ready("plant", 1))
-    made.take(
+    store = TelemetryStore()
+    store.take(Ready("plant", 1))
+    store.take(
         Facts("plant", 1, {"role": "plant", "robot": "crane", "fingerprint": "f00", "joints": JOINTS, "session": 9,
                            "configuration": AT.to_wire(), "effort_limit": [10.0, math.inf]})
     )  # fmt: skip
-    made.take(Facts("controller", 2, {"role": "controller", "deadline_s": 0.002, "rate_hz": 500.0}))
+    store.take(Facts("controller", 2, {"role": "controller", "deadline_s": 0.002, "rate_hz": 500.0}))
     reference = {"session": 9, "begin_s": 1.0, "joints": JOINTS[::-1], "motion": MOTION.to_wire()}
-    made.take(Facts("controller", 2, {"reference": reference}))
+    store.take(Facts("controller", 2, {"reference": reference}))
     t = np.arange(0.0, 3.0, 0.001)
     q = MOTION.sample(t - 1.0).q[:, ::-1] - OFFSET
     mode = (t >= 1.0 - 1e-9).astype(float)
     table = np.column_stack([t, np.full_like(t, 9.0), mode, q, 0.0 * q, np.cos(t), 20.0 * np.sin(t)])
     columns = ["t", "session", "mode", *(f"{kind}.{name}" for kind in ("q", "v", "tau") for name in JOINTS)]
     for part in np.array_split(table, 7):
-        made.take(rows("plant", "plant", columns, part))
-    took = np.concatenate([np.full(989, 100.0), np.full(10, 200.0), [5000.0]])
-    requests = np.column_stack([np.linspace(0.0, 3.0, 1000), np.zeros(1000), took, took > 2000.0])
-    made.take(rows("controller", "requests", ["t", "kind", "round_trip_us", "missed"], requests))
+        store.take(rows("plant", "plant", columns, part))
+    round_trips_us = np.concatenate([np.full(989, 100.0), np.full(10, 200.0), [5000.0]])
+    requests = np.column_stack([np.linspace(0.0, 3.0, 1000), np.zeros(1000), round_trips_us, round_trips_us > 2000.0])
+    store.take(rows("controller", "requests", ["t", "kind", "round_trip_us", "missed"], requests))
     loads = np.column_stack([t[::40], np.full(75, 50.0), 1e-5 + 0.0 * t[::40], np.zeros((75, 2))])
-    made.take(rows("controller", "loads", ["t", "force.lift", "force.turn", "torque.lift", "torque.turn"], loads))
-    for pid, sent in ((2, 700), (3, 302)):  # the controller was started twice
-        made.take(Stats("controller", pid, {"sent": sent - 5, "answered": 1, "lost": 1, "deadline_misses": 0}))
-        made.take(Stats("controller", pid, {"sent": sent, "answered": sent - 1, "lost": 1, "deadline_misses": 1}))
+    store.take(rows("controller", "loads", ["t", "force.lift", "force.turn", "torque.lift", "torque.turn"], loads))
+    for pid, count in ((2, 700), (3, 302)):  # the controller was started twice
+        store.take(Stats("controller", pid, {"sent": count - 5, "answered": 1, "lost": 1, "deadline_misses": 0}))
+        store.take(Stats("controller", pid, {"sent": count, "answered": count - 1, "lost": 1, "deadline_misses": 1}))
     stopped = {"stops": 3, "stops_missed": 2, "stops_velocity": 1, "armed": 4}
-    refused = {"refused": 7, "refused_ahead": 5, "refused_epoch": 2, "last_refusal": "a command was refused: why"}
-    made.take(Stats("plant", 1, {"steps": 3000, "overruns": 2, **stopped, **refused}))
-    return made
+    refusals = {"refused": 7, "refused_ahead": 5, "refused_epoch": 2, "last_refusal": "a command was refused: why"}
+    store.take(Stats("plant", 1, {"steps": 3000, "overruns": 2, **stopped, **refusals}))
+    return store
 
 
 def test_report_from_a_recorded_run(store: TelemetryStore, tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_report_from_a_recorded_run(store: TelemetryStore, tmp_path: Path) -> No
 
 def test_recordings_are_kept(store: TelemetryStore, tmp_path: Path) -> None:
     write_report(tmp_path, LaunchPlan(tmp_path / "c.yaml", {}, ()), store, Outcome())
-    with np.load(tmp_path / "recording.npz") as kept:
-        assert kept["plant.plant"].shape == (3000, 9)
-        assert kept["plant.plant.columns"].tolist()[:4] == ["t", "session", "mode", "q.lift"]
+    with np.load(tmp_path / "recording.npz") as arrays:
+        assert arrays["plant.plant"].shape == (3000, 9)
+        assert arrays["plant.plant.columns"].tolist()[:4] == ["t", "session", "mode", "q.lift"]
 
 
 def test_report_of_a_launch_without_our_nodes(tmp_path: Path) -> None:
@@ -134,9 +134,9 @@ def test_report_of_a_launch_without_our_nodes(tmp_path: Path) -> None:
 
 
 def test_reference_is_cut_where_the_next_one_begins(store: TelemetryStore) -> None:
-    still = PointToPoint(np.array([-1.0, 0.5]), np.zeros(2), np.array([[-1.0, 0.5]]), 1.0, 0.0)
-    later = {"session": 9, "begin_s": 2.5, "joints": JOINTS, "motion": still.to_wire()}
-    store.take(Facts("controller", 3, {"reference": later}))
+    constant = PointToPoint(np.array([-1.0, 0.5]), np.zeros(2), np.array([[-1.0, 0.5]]), 1.0, 0.0)
+    second_reference = {"session": 9, "begin_s": 2.5, "joints": JOINTS, "motion": constant.to_wire()}
+    store.take(Facts("controller", 3, {"reference": second_reference}))
     motion = motion_of(store.nodes["plant"], store)
     assert motion is not None
     assert motion.reference[2499].tolist() == MOTION.sample(1.499).q[::-1].tolist()
@@ -152,28 +152,28 @@ def flying() -> TelemetryStore:
     otherwise and writes a quaternion with the other sign, and an angle a turn further on.
     """
     order = ["base", "ball", "lift", "hull"]
-    at, in_q, _ = SEVERAL.chosen(order)
-    start = at.integrate(at.neutral, np.linspace(0.1, 0.5, at.nv))
-    point = at.integrate(start, np.linspace(0.4, -0.4, at.nv))
+    joints, in_q, _ = SEVERAL.chosen(order)
+    start = joints.integrate(joints.neutral, np.linspace(0.1, 0.5, joints.nv))
+    point = joints.integrate(start, np.linspace(0.4, -0.4, joints.nv))
     point[2] += 2.0 * np.pi
     point[3:7] *= -1.0
-    motion = PointToPoint(start, np.zeros(at.nv), np.array([point, start]), 0.8, 0.2, at)
-    made = TelemetryStore()
+    motion = PointToPoint(start, np.zeros(joints.nv), np.array([point, start]), 0.8, 0.2, joints)
+    store = TelemetryStore()
     configuration = SEVERAL.to_wire()
-    made.take(Facts("plant", 1, {"role": "plant", "robot": "flyer", "joints": list(SEVERAL.names), "session": 9,
+    store.take(Facts("plant", 1, {"role": "plant", "robot": "flyer", "joints": list(SEVERAL.names), "session": 9,
                                  "configuration": configuration, "effort_limit": [math.inf] * 13}))  # fmt: skip
-    made.take(Facts("controller", 2, {"role": "controller"}))
+    store.take(Facts("controller", 2, {"role": "controller"}))
     reference = {"session": 9, "begin_s": 0.0, "joints": order, "motion": motion.to_wire()}
-    made.take(Facts("controller", 2, {"reference": reference}))
+    store.take(Facts("controller", 2, {"reference": reference}))
     t = np.arange(0.0, 2.0, 0.001)
     q = np.empty((len(t), SEVERAL.nq))
-    q[:, in_q] = at.integrate(motion.sample(t).q, np.full(13, -1e-3))
+    q[:, in_q] = joints.integrate(motion.sample(t).q, np.full(13, -1e-3))
     v = np.tile(np.arange(13.0), (len(t), 1))
     table = np.column_stack([t, np.full_like(t, 9.0), np.ones_like(t), q, 0.0 * v, v * np.sin(6.0 * t)[:, None]])
     columns = ["t", "session", "mode", *(f"q.{name}" for name in SEVERAL.position_names)]
     columns += [f"{kind}.{name}" for kind in ("v", "tau") for name in SEVERAL.velocity_names]
-    made.take(rows("plant", "plant", columns, table))
-    return made
+    store.take(rows("plant", "plant", columns, table))
+    return store
 
 
 def test_errors_of_joints_with_several_ways_to_move(flying: TelemetryStore) -> None:
@@ -258,10 +258,10 @@ def test_recording_is_bounded_and_spans_the_run() -> None:
     for begin in range(0, 10_000, 37):
         t = np.arange(begin, min(begin + 37, 10_000), dtype=float)
         recording.extend(np.column_stack([t, t]))
-    kept = recording.column("t")
+    times = recording.column("t")
     assert recording.seen == 10_000
     assert recording.stride == 16
-    assert kept.tolist() == list(range(0, 10_000, 16))
+    assert times.tolist() == list(range(0, 10_000, 16))
 
 
 def test_times_of_a_restarted_clock_increase(store: TelemetryStore) -> None:
@@ -295,15 +295,15 @@ def test_lines_of_plots() -> None:
     np.testing.assert_array_equal(t, [*fast[:6], np.nan, fast[6]])
     t = np.arange(10_000.0)
     spike = np.where(t == 7777.0, 5.0, 0.0)
-    kept_t, kept = envelope(t, spike, 200)
-    assert len(kept) <= 200
-    assert kept_t[np.argmax(kept)] == 7777.0
+    kept_t, kept_values = envelope(t, spike, 200)
+    assert len(kept_values) <= 200
+    assert kept_t[np.argmax(kept_values)] == 7777.0
     two = np.column_stack([spike, -np.roll(spike, 3)])
     two[:100, 1] = np.nan
-    kept_t, kept = envelope(t, two, 200)
-    assert len(kept) <= 200
-    assert (kept_t[np.argmax(kept[:, 0])], kept_t[np.nanargmin(kept[:, 1])]) == (7777.0, 7780.0)
-    assert np.isnan(kept[0, 1])
+    kept_t, kept_values = envelope(t, two, 200)
+    assert len(kept_values) <= 200
+    assert (kept_t[np.argmax(kept_values[:, 0])], kept_t[np.nanargmin(kept_values[:, 1])]) == (7777.0, 7780.0)
+    assert np.isnan(kept_values[0, 1])
     assert len(envelope(t, np.random.default_rng(0).normal(size=(len(t), 2)), 200)[0]) <= 200
     assert quantiles(np.empty(0))["count"] == 0
     assert finite({"a": [1.0, math.nan], "b": (math.inf, 2)}) == {"a": [1.0, None], "b": [None, 2]}

@@ -41,7 +41,7 @@ def run(
     error: tuple[float, float] = (0.0, 0.0),
     way: tuple[float, float] = (1.0, -2.0),
     plant: dict | None = None,
-    asked: dict | None = None,
+    counters: dict | None = None,
     bounds: dict | None = None,
     clock: str = "real_time",
     recorded: bool = True,
@@ -50,8 +50,8 @@ def run(
     """3 s of a plant: braked for 1 s, then on a reference that goes the way (m, rad), off it by half of the error (m,
     rad), at 2 s by all of it.
     """
-    at, store = configuration(JOINTS, ["prismatic", "revolute"]), TelemetryStore()
-    facts = {"role": "plant", "joints": JOINTS, "session": 9, "configuration": at.to_wire(), "clock": clock}
+    joints, store = configuration(JOINTS, ["prismatic", "revolute"]), TelemetryStore()
+    facts = {"role": "plant", "joints": JOINTS, "session": 9, "configuration": joints.to_wire(), "clock": clock}
     store.take(Ready("plant", 1))
     store.take(Facts("plant", 1, {**facts, **({"bounds": bounds} if bounds else {})}))
     store.take(Stats("plant", 1, {**QUIET, **(plant or {})}))
@@ -65,43 +65,53 @@ def run(
         store.take(Rows("plant", 1, "plant", columns, np.ascontiguousarray(table, "<f8").tobytes()))
     if controller:
         reference = {"session": 9, "begin_s": 1.0, "joints": JOINTS, "motion": motion.to_wire()}
-        told = {"role": "controller", "deadline_s": 0.002, "law": "l", "late_share": 0.01, "reference": reference}
-        store.take(Facts("controller", 2, told))
-        store.take(Stats("controller", 2, {**ASKED, **(asked or {})}))
+        controller_facts = {
+            "role": "controller",
+            "deadline_s": 0.002,
+            "law": "l",
+            "late_share": 0.01,
+            "reference": reference,
+        }
+        store.take(Facts("controller", 2, controller_facts))
+        store.take(Stats("controller", 2, {**ASKED, **(counters or {})}))
     return store
 
 
 def judged(folder: Path, store: TelemetryStore, **outcome: object) -> tuple[dict, str, str]:
     """Returns the outcome in report.json, the page, and the last line of the launch."""
     arguments = {"clock": "real_time"}
-    plan, made = LaunchPlan(folder / "c.launch.yaml", arguments, ()), Outcome("3 s are over", **outcome)  # type: ignore[arg-type]
-    write_report(folder, plan, store, made)
-    found = json.loads((folder / "report.json").read_text("utf-8"))["outcome"]
+    plan, outcome_of_run = LaunchPlan(folder / "c.launch.yaml", arguments, ()), Outcome("3 s are over", **outcome)  # type: ignore[arg-type]
+    write_report(folder, plan, store, outcome_of_run)
+    outcome_content = json.loads((folder / "report.json").read_text("utf-8"))["outcome"]
     page = (folder / "index.html").read_text("utf-8")
-    for one in found["verdicts"]:
-        assert one["sentence"].replace("'", "&#x27;") in page
+    for verdict in outcome_content["verdicts"]:
+        assert verdict["sentence"].replace("'", "&#x27;") in page
     (colour, robot), *timing = re.findall(r'<span class="badge (\w*)">([^<]+)<', page)
-    assert robot.startswith(found["verdict"])
-    assert colour in {True: ("good", "warn"), False: ("bad",), None: ("warn",)}[found["clean"]]
+    assert robot.startswith(outcome_content["verdict"])
+    assert colour in {True: ("good", "warn"), False: ("bad",), None: ("warn",)}[outcome_content["clean"]]
     expected = {True: "good", False: "warn"}
-    assert timing == ([] if found["on_time"] is None else [(expected[found["on_time"]], found["timing"])])
-    lines = _summary(plan, store, made)
-    assert all(f"not clean: {one}" in lines for one in made.broken("robot"))
-    assert all(f"late: {one}" in lines for one in made.broken("timing"))
-    return found, page, lines[-1] if lines else ""
+    assert timing == (
+        []
+        if outcome_content["on_time"] is None
+        else [(expected[outcome_content["on_time"]], outcome_content["timing"])]
+    )
+    lines = _summary(plan, store, outcome_of_run)
+    assert all(f"not clean: {sentence}" in lines for sentence in outcome_of_run.broken("robot"))
+    assert all(f"late: {sentence}" in lines for sentence in outcome_of_run.broken("timing"))
+    return outcome_content, page, lines[-1] if lines else ""
 
 
-def broken(found: dict) -> list[str]:
-    return [one["sentence"] for one in found["verdicts"] if one["passed"] is False]
+def broken(outcome: dict) -> list[str]:
+    return [verdict["sentence"] for verdict in outcome["verdicts"] if verdict["passed"] is False]
 
 
 def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
-    found, page, last = judged(tmp_path, run(error=(0.0, 1e-3)), check=True)
-    assert found["clean"] is True
-    assert found["exit_code"] == 0
+    outcome, page, last = judged(tmp_path, run(error=(0.0, 1e-3)), check=True)
+    assert outcome["clean"] is True
+    assert outcome["exit_code"] == 0
     assert last.startswith("clean, 4 bounds met; on time, 3 bounds met")
     assert page.count("under command") == 1  # in the verdict, and nowhere by another count
-    assert {verdict["what"]: (verdict["subject"], verdict["bound"]) for verdict in found["verdicts"]} == {
+    assert {verdict["what"]: (verdict["subject"], verdict["bound"]) for verdict in outcome["verdicts"]} == {
         "late answers": ("timing", 1.0), "safe stops": ("robot", 0.0), "time under command": ("robot", 99.0),
         "lateness": ("timing", 10.0), "time lost": ("timing", 1.0), "time at limits": ("robot", 1.0),
         "tracking error": ("robot", 0.05),
@@ -127,12 +137,12 @@ def test_a_run_within_its_bounds_is_clean(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_each_bound_on_the_robot_alone_makes_it_not_clean(tmp_path: Path, change: dict, sentence: str) -> None:
-    found, _, last = judged(tmp_path, run(**change))
-    assert (found["clean"], found["exit_code"]) == (False, 0)  # the status is as it was, unless it is asked for
-    assert broken(found) == [sentence]
+    outcome, _, last = judged(tmp_path, run(**change))
+    assert (outcome["clean"], outcome["exit_code"]) == (False, 0)  # the status is as it was, unless it is asked for
+    assert broken(outcome) == [sentence]
     assert last.startswith("not clean, 1 of 4 bounds broken; on time, 3 bounds met")
-    found, _, last = judged(tmp_path, run(**change), check=True)
-    assert found["exit_code"] == NOT_CLEAN == 3
+    outcome, _, last = judged(tmp_path, run(**change), check=True)
+    assert outcome["exit_code"] == NOT_CLEAN == 3
     assert last.startswith("status 3: not clean, 1 of 4 bounds broken; on time, 3 bounds met")
 
 
@@ -150,7 +160,7 @@ def test_each_bound_on_the_robot_alone_makes_it_not_clean(tmp_path: Path, change
             4,
         ),
         ({"plant": {"slipped": 1000}}, ["time lost 25 %, allowed at most 1 %"], 4),
-        ({"asked": {"deadline_misses": 10, "lost": 1}}, ["late answers 1.1 %, allowed at most 1 %"], 4),
+        ({"counters": {"deadline_misses": 10, "lost": 1}}, ["late answers 1.1 %, allowed at most 1 %"], 4),
         # the robot stopped because no command came in time, and for nothing else
         (
             {"plant": {"stops": 17, "stops_missed": 17, "stopped_steps": 500}},
@@ -182,25 +192,25 @@ def test_stops_in_lockstep_are_the_robot_s(tmp_path: Path) -> None:
 
 def test_a_robot_that_stands_still_under_a_small_motion_is_not_clean(tmp_path: Path) -> None:
     """An error of 0.03 rad is within 3 degrees; it is 100 % of a motion of 0.03 rad, and little of one of 2 rad."""
-    for way, allowed in ((2.0, 0.05), (0.1, 0.025), (0.03, 7.5e-3), (0.0, 0.05)):
-        found, _, _ = judged(tmp_path, run(way=(0.0, way), error=(0.0, 0.03)))
-        (tracking,) = [one for one in found["verdicts"] if one["what"] == "tracking error"]
-        assert tracking["bound"] == pytest.approx(allowed, rel=1e-3)
-        assert tracking["passed"] is (allowed == 0.05)
+    for way, max_error in ((2.0, 0.05), (0.1, 0.025), (0.03, 7.5e-3), (0.0, 0.05)):
+        outcome, _, _ = judged(tmp_path, run(way=(0.0, way), error=(0.0, 0.03)))
+        (tracking,) = [verdict for verdict in outcome["verdicts"] if verdict["what"] == "tracking error"]
+        assert tracking["bound"] == pytest.approx(max_error, rel=1e-3)
+        assert tracking["passed"] is (max_error == 0.05)
 
 
 def test_bounds_are_parameters(tmp_path: Path) -> None:
-    given = {"bounds": {"safe_stops": 20, "error_rad": 2.0, "error_share": 1.0}}
-    bounds = msgspec.to_builtins(msgspec.convert({"robot": "r", **given}, PlantParameters).bounds)
+    facts = {"bounds": {"safe_stops": 20, "error_rad": 2.0, "error_share": 1.0}}
+    bounds = msgspec.to_builtins(msgspec.convert({"robot": "r", **facts}, PlantParameters).bounds)
     store = run(error=(0.0, 1.15), plant={"stops": 17}, bounds=bounds)
-    found, _, last = judged(tmp_path, store, check=True)
-    assert (found["clean"], found["exit_code"]) == (True, 0)
+    outcome, _, last = judged(tmp_path, store, check=True)
+    assert (outcome["clean"], outcome["exit_code"]) == (True, 0)
     assert last.startswith("clean, 4 bounds met; on time, 3 bounds met")
     with pytest.raises(msgspec.ValidationError, match=r"bounds\.under_command"):
         msgspec.convert({"robot": "r", "bounds": {"under_command": 1.5}}, PlantParameters)
     boundless = dict.fromkeys(("error_rad", "error_m", "error_share"), math.inf)
-    found, _, last = judged(tmp_path, run(error=(0.0, 1.15), bounds=boundless))
-    assert [one["sentence"] for one in found["verdicts"] if one["passed"] is None] == [
+    outcome, _, last = judged(tmp_path, run(error=(0.0, 1.15), bounds=boundless))
+    assert [verdict["sentence"] for verdict in outcome["verdicts"] if verdict["passed"] is None] == [
         "tracking error not judged (no bound)"
     ]
     assert last.startswith("clean, 3 bounds met; on time, 3 bounds met")
@@ -208,11 +218,11 @@ def test_bounds_are_parameters(tmp_path: Path) -> None:
 
 def test_bounds_that_were_not_judged_are_listed(tmp_path: Path) -> None:
     def unjudged(store: TelemetryStore) -> tuple[bool | None, list[str]]:
-        found, _, _ = judged(tmp_path, store)
-        return found["clean"], [one["sentence"] for one in found["verdicts"] if one["passed"] is None]
+        outcome, _, _ = judged(tmp_path, store)
+        return outcome["clean"], [verdict["sentence"] for verdict in outcome["verdicts"] if verdict["passed"] is None]
 
     late = "nothing is late in lockstep"
-    assert unjudged(run(clock="lockstep", plant={"late_p99_9_us": 9e9}, asked={"deadline_misses": 900})) == (
+    assert unjudged(run(clock="lockstep", plant={"late_p99_9_us": 9e9}, counters={"deadline_misses": 900})) == (
         True,
         [f"late answers not judged ({late})", f"lateness not judged ({late})", f"time lost not judged ({late})"],
     )
@@ -228,8 +238,9 @@ def test_in_lockstep_no_answer_is_late(tmp_path: Path) -> None:
     """Neither a finding, nor a line, nor a dot in the colour of a bound that was met."""
     client_stats = {"deadline_misses": 125}
     for clock, count in (("real_time", 1), ("lockstep", 0)):
-        store = run(clock=clock, asked=client_stats)
-        request_rows = np.array([[0.0, 0.0, 9e3, 1.0], [0.1, 0.0, 1e3, 0.0]])
+        store = run(clock=clock, counters=client_stats)
+        # The last is a query for joint loads, which is never late.
+        request_rows = np.array([[0.0, 0.0, 9e3, 1.0], [0.1, 0.0, 1e3, 0.0], [0.2, 1.0, 2e4, 0.0]])
         columns = ["t", "kind", "round_trip_us", "missed"]
         store.take(Rows("controller", 2, "requests", columns, np.ascontiguousarray(request_rows, "<f8").tobytes()))
         _, page, _ = judged(tmp_path, store)
@@ -241,8 +252,8 @@ def test_in_lockstep_no_answer_is_late(tmp_path: Path) -> None:
 
 
 def test_where_nothing_was_judged_nothing_is_clean(tmp_path: Path) -> None:
-    found, page, _ = judged(tmp_path, TelemetryStore())
-    assert (found["clean"], found["exit_code"], found["verdict"]) == (None, 0, "nothing judged")
+    outcome, page, _ = judged(tmp_path, TelemetryStore())
+    assert (outcome["clean"], outcome["exit_code"], outcome["verdict"]) == (None, 0, "nothing judged")
     assert "Nothing was judged: no node of this launch has bounds." in page
     assert judged(tmp_path, TelemetryStore(), check=True)[0]["exit_code"] == NOT_CLEAN
 
@@ -261,15 +272,15 @@ def test_a_panel_that_failed_judged_nothing_and_is_not_clean(tmp_path: Path) -> 
 
 
 def test_a_fault_is_not_clean_whatever_was_measured(tmp_path: Path) -> None:
-    found, _, last = judged(tmp_path, run(), faults=["plant died"], check=True)
-    assert (found["clean"], found["exit_code"], found["verdict"]) == (False, 1, "not clean")
+    outcome, _, last = judged(tmp_path, run(), faults=["plant died"], check=True)
+    assert (outcome["clean"], outcome["exit_code"], outcome["verdict"]) == (False, 1, "not clean")
     assert last.startswith("status 1: not clean, ")
     assert "3 s" in last
 
 
-def shared(launch: float, others: float, host: float) -> dict[str, float]:
+def shared(launch: float, other_processes: float, host: float) -> dict[str, float]:
     """Shares of the CPU time."""
-    return {"launch": launch, "others": others, "host": host, "idle": 1.0 - launch - others - host}
+    return {"launch": launch, "others": other_processes, "host": host, "idle": 1.0 - launch - other_processes - host}
 
 
 def test_a_late_run_is_reported_with_its_cause_and_advice(tmp_path: Path) -> None:
@@ -355,8 +366,8 @@ def test_a_launch_is_ready_when_its_plants_are_armed() -> None:
 
 
 def test_a_value_that_is_no_number_breaks_its_bound() -> None:
-    for least in (False, True):
-        verdict = Verdict("speed", math.nan, 1.0, "m/s", least=least)
+    for is_minimum in (False, True):
+        verdict = Verdict("speed", math.nan, 1.0, "m/s", least=is_minimum)
         assert verdict.passed is False
         assert verdict.sentence.startswith("speed is no number, allowed at ")
 
@@ -385,7 +396,7 @@ def test_the_command_says_whether_the_run_was_clean(tmp_path: Path) -> None:
         assert (outcome["exit_code"], outcome["clean"]) == (status, status == 0)
         assert outcome["verdict"] in launch.lines[-1]
         if status:
-            assert any(one.startswith("tracking error ") for one in broken(outcome)), launch.text
+            assert any(sentence.startswith("tracking error ") for sentence in broken(outcome)), launch.text
 
 
 def test_default_bounds() -> None:

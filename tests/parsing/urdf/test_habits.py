@@ -11,6 +11,7 @@ import pytest
 from dyn_service import Robot
 from dyn_service.errors import DynError, UrdfError
 from dyn_service.model.description import Description, Note
+from dyn_service.model.joints import JOINT_TYPES
 from dyn_service.parsing.urdf.reader import read_text
 from tests.counting import calls_of
 from tests.phrases import unnamed
@@ -22,7 +23,8 @@ LINKS = f'<link name="base"/>\n<link name="arm">{INERTIAL}</link>'
 ENDS = '<parent link="base"/><child link="arm"/>'
 STOPS = '<limit lower="-1" upper="1" effort="5" velocity="6"/>'
 AXIS = '<axis xyz="0 0 1"/>'
-TYPES = "fixed, revolute, continuous, prismatic, screw, planar, spherical, ball or floating"
+*_MOST, _LAST = JOINT_TYPES
+TYPES = f"{', '.join(_MOST)} or {_LAST}"
 
 
 def robot(body: str, attributes: str = 'name="r"') -> str:
@@ -35,12 +37,12 @@ def joint(inner: str, kind: str = "revolute") -> str:
     return robot(f'{LINKS}\n<joint name="j" type="{kind}">{ENDS}<origin/>\n{inner}\n</joint>')
 
 
-def around(text: str) -> str:
+def wrap(text: str) -> str:
     """A good robot of links on lines 2 and 3 and a joint on 4, and more from line 5."""
     return robot(f'{LINKS}\n<joint name="j" type="revolute">{ENDS}<origin/>{AXIS}{STOPS}</joint>\n{text}')
 
 
-def told(described: Description) -> list[tuple[str, str, str, int]]:
+def note_tuples(described: Description) -> list[tuple[str, str, str, int]]:
     return [(note.kind, note.element, note.text, note.line) for note in described.notes]
 
 
@@ -48,13 +50,13 @@ MISSING = "is not used; it is not expanded: run xacro first if the robot needs i
 
 # name; text; the kinds, elements, texts and lines of all notes
 NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
-    ("plain", around(""), []),
-    ("comments everywhere", around("<!-- a --><!-- <link name='x'/> --><!---->"), []),
-    ("default namespace", around("").replace('name="r"', 'name="r" xmlns="http://www.ros.org"', 1), []),
-    ("namespaces of simulators", around("").replace('name="r"', 'name="r" xmlns:drake="http://drake.mit.edu"', 1), []),
+    ("plain", wrap(""), []),
+    ("comments everywhere", wrap("<!-- a --><!-- <link name='x'/> --><!---->"), []),
+    ("default namespace", wrap("").replace('name="r"', 'name="r" xmlns="http://www.ros.org"', 1), []),
+    ("namespaces of simulators", wrap("").replace('name="r"', 'name="r" xmlns:drake="http://drake.mit.edu"', 1), []),
     (
         "xacro property, macro and argument",
-        around('<xacro:property name="w" value="${2 * 3}"/><xacro:macro name="m"/>\n<xacro:arg name="a" default="b"/>'),
+        wrap('<xacro:property name="w" value="${2 * 3}"/><xacro:macro name="m"/>\n<xacro:arg name="a" default="b"/>'),
         [
             ("dropped", "robot 'r'", "1 <xacro:property> element in <robot> is not used; left over from xacro", 5),
             ("dropped", "robot 'r'", "1 <xacro:macro> element in <robot> is not used; left over from xacro", 5),
@@ -63,7 +65,7 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     ),
     (
         "xacro include and call, prefix not declared",
-        around('<xacro:include filename="$(find arm)/a.xacro"/>\n<xacro:arm/><xacro:arm/>'),
+        wrap('<xacro:include filename="$(find arm)/a.xacro"/>\n<xacro:arm/><xacro:arm/>'),
         [
             ("warning", "robot 'r'", f"1 <xacro:include> element in <robot> {MISSING}", 5),
             ("warning", "robot 'r'", f"2 <xacro:arm> elements in <robot> {MISSING.replace('is', 'are', 1)}", 6),
@@ -71,15 +73,15 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     ),
     (
         "xacro include, prefix declared",
-        around('<xacro:include filename="a.xacro"/>').replace('name="r"', 'name="r" xmlns:xacro="http://ros.org"', 1),
+        wrap('<xacro:include filename="a.xacro"/>').replace('name="r"', 'name="r" xmlns:xacro="http://ros.org"', 1),
         [("warning", "robot 'r'", f"1 <xacro:include> element in <robot> {MISSING}", 5)],
     ),
     (
         "xacro call in a link",
-        around("").replace(f"{INERTIAL}</link>", f"{INERTIAL}<xacro:box_inertia/></link>"),
+        wrap("").replace(f"{INERTIAL}</link>", f"{INERTIAL}<xacro:box_inertia/></link>"),
         [("warning", "robot 'r'", f"1 <xacro:box_inertia> element in <link> {MISSING}", 3)],
     ),
-    ("xacro within what is not read", around("<gazebo><xacro:plugin/><x>${y}</x></gazebo>"),
+    ("xacro within what is not read", wrap("<gazebo><xacro:plugin/><x>${y}</x></gazebo>"),
      [("dropped", "robot 'r'", "1 <gazebo> element in <robot> is not used", 5)]),
     ("empty axis of a fixed joint", joint("<axis/>", "fixed"),
      [("dropped", "joint 'j' axis", "an empty <axis>, which a fixed joint does not need", 5)]),
@@ -120,26 +122,26 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     ("a whole turn", joint(f"{AXIS}{STOPS}").replace("<origin/>\n", '<origin rpy="6.2832 0 -6.29"/>\n'), []),
     (
         "degrees of an inertia",
-        around("").replace("<inertial><origin/>", '<inertial><origin rpy="-180 0 0"/>'),
+        wrap("").replace("<inertial><origin/>", '<inertial><origin rpy="-180 0 0"/>'),
         [("warning", "link 'arm' inertial origin", "rpy (-180, 0, 0) is probably in degrees, expected rad", 3)],
     ),
     (
         "floating joint commented out",
-        around('<!--\n <joint name="root" type="floating"><parent link="world"/></joint> -->'),
+        wrap('<!--\n <joint name="root" type="floating"><parent link="world"/></joint> -->'),
         [("warning", "robot 'r'",
           "joint 'root' of type floating is commented out, so the robot's root is fixed in the world; "
              'if it moves freely, read the robot with root="floating"', 6)],
     ),
     (
         "floating joint commented out, attributes about, no name",
-        around("<!-- <joint\n type = 'floating'\n/> -->"),
+        wrap("<!-- <joint\n type = 'floating'\n/> -->"),
         [("warning", "robot 'r'",
           "a joint of type floating is commented out, so the robot's root is fixed in the world; "
              'if it moves freely, read the robot with root="floating"', 5)],
     ),
     (
         "two floating joints commented out",
-        around('<!-- <joint type="floating" name="a"/>\n<joint type="fixed" name="b"/><joint type="floating"/> -->'),
+        wrap('<!-- <joint type="floating" name="a"/>\n<joint type="fixed" name="b"/><joint type="floating"/> -->'),
         [
             ("warning", "robot 'r'",
              "joint 'a' of type floating is commented out, so the robot's root is fixed in the world; "
@@ -149,16 +151,16 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
              'if it moves freely, read the robot with root="floating"', 6),
         ],
     ),
-    ("other joints commented out", around('<!-- <joint type="fixed" name="floating"/> type="floating" -->'), []),
-    ("floating joint on a page without tags", around("<!-- a joint of type='floating' would be here -->"), []),
+    ("other joints commented out", wrap('<!-- <joint type="fixed" name="floating"/> type="floating" -->'), []),
+    ("floating joint on a page without tags", wrap("<!-- a joint of type='floating' would be here -->"), []),
     (
         "misspelt inertial of a link that does not move",
-        around("").replace('<link name="base"/>', '<link name="base"><intertial><mass value="1"/></intertial></link>'),
+        wrap("").replace('<link name="base"/>', '<link name="base"><intertial><mass value="1"/></intertial></link>'),
         [("warning", "robot 'r'", "1 <intertial> element in <link> is not used; did you mean <inertial>?", 2)],
     ),
     (
         "inertia without its inertial",
-        around("").replace('<link name="base"/>', '<link name="base"><inertia ixx="1"/></link>'),
+        wrap("").replace('<link name="base"/>', '<link name="base"><inertia ixx="1"/></link>'),
         [("warning", "robot 'r'", "1 <inertia> element in <link> is not used; did you mean <inertial>?", 2)],
     ),
     (
@@ -171,7 +173,7 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     ),
     (
         "extensions that look like something",
-        around("").replace(f"{INERTIAL}</link>", f"{INERTIAL}<collision_checking/><self_collision_checking/></link>"),
+        wrap("").replace(f"{INERTIAL}</link>", f"{INERTIAL}<collision_checking/><self_collision_checking/></link>"),
         [
             ("dropped", "robot 'r'", "1 <collision_checking> element in <link> is not used", 3),
             ("dropped", "robot 'r'", "1 <self_collision_checking> element in <link> is not used", 3),
@@ -179,7 +181,7 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     ),
     (
         "misspelt geometry is no loss",
-        around("").replace(f"{INERTIAL}</link>", f"{INERTIAL}<visuel/><colision/></link>"),
+        wrap("").replace(f"{INERTIAL}</link>", f"{INERTIAL}<visuel/><colision/></link>"),
         [
             ("dropped", "robot 'r'", "1 <visuel> element in <link> is not used", 3),
             ("dropped", "robot 'r'", "1 <colision> element in <link> is not used", 3),
@@ -187,8 +189,8 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     ),
     (
         "nine moments of inertia",
-        around("").replace('izz="0.02"/>', 'izz="0.02" iyx="0" izx="0" izy="0"/>'),
-        [("dropped", "robot 'r'", f"1 attribute '{of}' of <inertia> is not used", 3) for of in ("iyx", "izx", "izy")],
+        wrap("").replace('izz="0.02"/>', 'izz="0.02" iyx="0" izx="0" izy="0"/>'),
+        [("dropped", "robot 'r'", f"1 attribute '{key}' of <inertia> is not used", 3) for key in ("iyx", "izx", "izy")],
     ),
     (
         "limits of acceleration and jerk",
@@ -205,20 +207,20 @@ NOTED: list[tuple[str, str, list[tuple[str, str, str, int]]]] = [
     ),
     (
         "type of a link",
-        around("").replace('<link name="base"/>', '<link name="base" type="laser"/>'),
+        wrap("").replace('<link name="base"/>', '<link name="base" type="laser"/>'),
         [("dropped", "robot 'r'", "1 attribute 'type' of <link> is not used", 2)],
     ),
-    ("a tag of 5000 letters", around(f"<{'x' * 5000}/>"),
+    ("a tag of 5000 letters", wrap(f"<{'x' * 5000}/>"),
      [("dropped", "robot 'r'", f"1 <{'x' * 60}> element in <robot> is not used", 5)]),
-    ("text between tags", around("some words").replace("<mass", "words <mass"), []),
+    ("text between tags", wrap("some words").replace("<mass", "words <mass"), []),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "notes"), [pytest.param(*case[1:], id=case[0]) for case in NOTED])
 def test_noted(text: str, notes: list[tuple[str, str, str, int]]) -> None:
     described = read_text(text)
-    assert sorted(told(described)) == sorted(notes)
-    assert [one.name for one in described.joints] == ["j"]
+    assert sorted(note_tuples(described)) == sorted(notes)
+    assert [joint_read.name for joint_read in described.joints] == ["j"]
 
 
 MACROS = robot('<xacro:macro name="arm" params="prefix"><link name="${prefix}base"/></xacro:macro>')
@@ -229,9 +231,9 @@ REFUSED: list[tuple[str, str, list[str]]] = [
      ["<text>:6: joint 'j'", "2", "<axis>", "5"]),
     ("an axis and an empty one", joint(f"{AXIS}\n<axis/>"),
      ["<text>:6: joint 'j'", "2", "<axis>", "5"]),
-    ("two masses alike", around("").replace('<mass value="1"/>', '<mass value="1"/><mass value="1"/>'),
+    ("two masses alike", wrap("").replace('<mass value="1"/>', '<mass value="1"/><mass value="1"/>'),
      ["<text>:3: link 'arm' inertial", "2", "<mass>", "3"]),
-    ("two inertials alike", around("").replace(INERTIAL, f"{INERTIAL}\n{INERTIAL}"),
+    ("two inertials alike", wrap("").replace(INERTIAL, f"{INERTIAL}\n{INERTIAL}"),
      ["<text>:4: link 'arm'", "2", "<inertial>", "3"]),
     ("a library of macros", MACROS, ["<text>:1: robot", "<link>"]),
     ("axis of a moving joint empty", joint(f"<axis/>{STOPS}"),
@@ -250,11 +252,11 @@ REFUSED: list[tuple[str, str, list[str]]] = [
      ["<text>:4: joint 'j' origin", "'xyz'", "'$(optenv X 0 0 1)'", "URDF"]),
     ("xacro expression beside left-overs", robot('<xacro:include filename="a"/><link name="${p}base"/>'),
      ["<text>:2: link", "'name'", "'${p}base'", "URDF"]),
-    ("left-over elsewhere explains no fault in a link", around("<xacro:x/>").replace('mass value="1"', "mass"),
+    ("left-over elsewhere explains no fault in a link", wrap("<xacro:x/>").replace('mass value="1"', "mass"),
      ["<text>:3: link 'arm' inertial mass", "'value'"]),
     ("nothing after the comment", "<!-- robot -->",
      ["<text>:1", "XML", "15"]),
-    ("ampersand", around('<link name="a & b"/>'),
+    ("ampersand", wrap('<link name="a & b"/>'),
      ["<text>:5", "XML", "-formed", "16", "<robot>", "1"]),
     ("turning joint by another name", joint("", "rotational"),
      ["<text>:4: joint 'j'", "'rotational'", TYPES]),
@@ -266,8 +268,8 @@ REFUSED: list[tuple[str, str, list[str]]] = [
      ["<text>:4: joint 'j'", "'ARM'", "'arm'"]),
     ("links by name", joint("").replace('<parent link="base"/>', '<parent name="base"/>'),
      ["<text>:4: joint 'j' parent", "'link'"]),
-    ("robot without a name", around("").replace('name="r"', "", 1), ["<text>:1: robot", "'name'"]),
-    ("robot with Name", around("").replace('name="r"', 'Name="r"', 1),
+    ("robot without a name", wrap("").replace('name="r"', "", 1), ["<text>:1: robot", "'name'"]),
+    ("robot with Name", wrap("").replace('name="r"', 'Name="r"', 1),
      ["<text>:1: robot", "'name'", "1", "'Name'", "<robot>"]),
     ("mimic of itself", joint(f'{AXIS}{STOPS}<mimic joint="j"/>'),
      ["<text>:4: joint 'j' mimic", "follows", "itself"]),
@@ -276,14 +278,14 @@ REFUSED: list[tuple[str, str, list[str]]] = [
 
 @pytest.mark.parametrize(("text", "values"), [pytest.param(*case[1:], id=case[0]) for case in REFUSED])
 def test_refused_with_its_place(text: str, values: list[str]) -> None:
-    with pytest.raises(UrdfError) as caught:
+    with pytest.raises(UrdfError) as excinfo:
         read_text(text)
-    assert unnamed(caught.value, *values) == []
+    assert unnamed(excinfo.value, *values) == []
 
 
 def test_undeclared_prefix_in_a_robot_that_moves() -> None:
     """Other engines load it; the numbers must be those of the file without the left-overs."""
-    plain, left = (Robot.from_urdf(around(text)) for text in ("", "<xacro:arm/>"))
+    plain, left = (Robot.from_urdf(wrap(text)) for text in ("", "<xacro:arm/>"))
     q = np.array([0.3])
     assert np.array_equal(plain.mass_matrix(q), left.mass_matrix(q))
     assert plain.fingerprint == left.fingerprint
@@ -301,24 +303,24 @@ class TestWorld:
     )
 
     def test_is_added(self) -> None:
-        described = read_text(around(self.FIXED.format(name="stand", child="base")))
+        described = read_text(wrap(self.FIXED.format(name="stand", child="base")))
         assert [(link.name, link.inertial, link.line) for link in described.links][-1] == ("world", None, 5)
         assert described.notes == (self.NOTE,)
 
     def test_is_the_root_and_in_the_receipt(self) -> None:
-        robot = Robot.from_urdf(around(self.FIXED.format(name="stand", child="base")))
+        robot = Robot.from_urdf(wrap(self.FIXED.format(name="stand", child="base")))
         assert robot.link_names[0] == "world"
         assert self.NOTE in robot.receipt.notes
-        declared = Robot.from_urdf(around('<link name="world"/>' + self.FIXED.format(name="stand", child="base")))
-        assert robot.fingerprint == declared.fingerprint
+        with_world = Robot.from_urdf(wrap('<link name="world"/>' + self.FIXED.format(name="stand", child="base")))
+        assert robot.fingerprint == with_world.fingerprint
 
     def test_of_two_robots(self) -> None:
         two = self.FIXED.format(name="stand", child="base") + '\n<link name="other"/>'
-        described = read_text(around(two + self.FIXED.format(name="also", child="other")))
+        described = read_text(wrap(two + self.FIXED.format(name="also", child="other")))
         assert described.notes == (self.NOTE,)
 
     def test_declared_is_no_news(self) -> None:
-        assert read_text(around('<link name="world"/>' + self.FIXED.format(name="s", child="base"))).notes == ()
+        assert read_text(wrap('<link name="world"/>' + self.FIXED.format(name="s", child="base"))).notes == ()
 
 
 def legged(legs: int, turns: int, names: tuple[str, ...] = ("thigh", "shank", "foot"), kind: str = "continuous") -> str:
@@ -328,8 +330,8 @@ def legged(legs: int, turns: int, names: tuple[str, ...] = ("thigh", "shank", "f
         parent = "trunk"
         for k, name in enumerate(names):
             child = f"{name}_{leg}"
-            this = kind if k < turns else "fixed"
-            parts.append(f'<link name="{child}">{INERTIAL}</link><joint name="{child}" type="{this}"><origin/>')
+            joint_type = kind if k < turns else "fixed"
+            parts.append(f'<link name="{child}">{INERTIAL}</link><joint name="{child}" type="{joint_type}"><origin/>')
             parts.append(f'<parent link="{parent}"/><child link="{child}"/><axis xyz="0 1 0"/></joint>')
             parent = child
     return robot("".join(parts))
@@ -349,15 +351,15 @@ class TestWalking:
         )
         assert self.doubts(legged(4, 3, kind=kind)) == [Note("warning", "link 'trunk'", text, 2)]
 
-    @pytest.mark.parametrize(("legs", "turns", "told"), [(2, 2, True), (1, 3, False), (2, 1, False), (2, 0, False)])
-    def test_how_many(self, legs: int, turns: int, told: bool) -> None:
-        assert bool(self.doubts(legged(legs, turns))) == told
+    @pytest.mark.parametrize(("legs", "turns", "warns"), [(2, 2, True), (1, 3, False), (2, 1, False), (2, 0, False)])
+    def test_how_many(self, legs: int, turns: int, warns: bool) -> None:
+        assert bool(self.doubts(legged(legs, turns))) == warns
 
     def test_slides_are_no_hips(self) -> None:
         assert self.doubts(legged(2, 3, kind="prismatic")) == []
 
     @pytest.mark.parametrize(
-        ("name", "told"),
+        ("name", "warns"),
         [
             ("LFoot", True), ("left_ankle_roll_link", True), ("FR_calf", True), ("lowerleg", True), ("lower_leg", True),
             ("toe1", True), ("leftfoot", True), ("LF_SHANK", True), ("r_sole", True), ("RKneePitchLink", True),
@@ -365,8 +367,8 @@ class TestWalking:
             ("machine", False), ("hip", False), ("heelix", False), ("footage", False), ("torso_leg", False),
         ],
     )  # fmt: skip
-    def test_names(self, name: str, told: bool) -> None:
-        assert bool(self.doubts(legged(2, 2, names=("a", name)))) == told
+    def test_names(self, name: str, warns: bool) -> None:
+        assert bool(self.doubts(legged(2, 2, names=("a", name)))) == warns
 
     def test_knee_ankle_and_foot_are_one_leg(self) -> None:
         """And so are the other parts on the thigh."""
@@ -399,7 +401,7 @@ class TestWalking:
 def test_comments_do_not_cost_more_than_their_length() -> None:
     """Twice the comment, twice the time: were it squared, this would take hours."""
     for piece in ("<joint ", "<joint type", '<joint type="floating" ', "<joint type=", "name="):
-        read_text(around(f"<!-- {piece * (1_000_000 // len(piece))} -->"))
+        read_text(wrap(f"<!-- {piece * (1_000_000 // len(piece))} -->"))
 
 
 @pytest.mark.parametrize(
@@ -426,15 +428,15 @@ def test_joints_with_several_ways_to_move_are_read(kind: str, positions: str, ve
 def test_suspects_keep_a_message_short() -> None:
     """Whatever is misspelt, a message stays one line of a few hundred characters."""
     for tag in ("intertial", "x" * 5000, "i\u00e4nertial"):
-        with pytest.raises(DynError) as caught:
+        with pytest.raises(DynError) as excinfo:
             read_text(robot(f'<lin name="x"/><link name="a"><{tag}/></link><link name="b"/>'))
-        assert len(str(caught.value)) < 400
-        assert str(caught.value).isprintable()
+        assert len(str(excinfo.value)) < 400
+        assert str(excinfo.value).isprintable()
 
 
 def test_kinds_that_are_known_are_counted_on_where_further_ones_are_not_told_apart() -> None:
     kinds = "".join(f"<kind{k}/>" for k in range(41))
-    texts = [note.text for note in read_text(around(f"{kinds}<kind0/><kind1/><kind1/>")).notes]
+    texts = [note.text for note in read_text(wrap(f"{kinds}<kind0/><kind1/><kind1/>")).notes]
     assert "2 <kind0> elements in <robot> are not used" in texts
     assert "3 <kind1> elements in <robot> are not used" in texts
     assert texts[-1] == "1 further item of other kinds is not used"

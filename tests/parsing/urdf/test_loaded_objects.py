@@ -18,7 +18,9 @@ from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.description import Description, Limit, Note
 from dyn_service.parsing.urdf.reader import read
 from dyn_service.support import shipped
+from tests.conftest import LOOPED, ROBOTS
 from tests.phrases import naming, unnamed
+from tests.terms.interpreting import interpreting
 
 urchin = pytest.importorskip("urchin")
 yourdfpy = pytest.importorskip("yourdfpy")
@@ -53,13 +55,13 @@ def assert_same(text: Description, objects: Description) -> None:
     """Equal to the last few bits: the packages multiply the same three rotations in another order."""
     assert (text.name, text.root, text.gravity) == (objects.name, objects.root, objects.gravity)
     assert [link.name for link in text.links] == [link.name for link in objects.links]
-    for one, other in zip(text.links, objects.links, strict=True):
-        assert (one.inertial is None) == (other.inertial is None)
-        if one.inertial is not None and other.inertial is not None:
-            assert one.inertial.mass == other.inertial.mass
-            assert np.array_equal(one.inertial.com, other.inertial.com)
-            assert np.array_equal(one.inertial.inertia, other.inertial.inertia)
-            assert np.abs(one.inertial.rotation - other.inertial.rotation).max() < 1e-15
+    for text_link, object_link in zip(text.links, objects.links, strict=True):
+        assert (text_link.inertial is None) == (object_link.inertial is None)
+        if text_link.inertial is not None and object_link.inertial is not None:
+            assert text_link.inertial.mass == object_link.inertial.mass
+            assert np.array_equal(text_link.inertial.com, object_link.inertial.com)
+            assert np.array_equal(text_link.inertial.inertia, object_link.inertial.inertia)
+            assert np.abs(text_link.inertial.rotation - object_link.inertial.rotation).max() < 1e-15
     for one_joint, other_joint in zip(text.joints, objects.joints, strict=True):
         fields = ("name", "type", "parent", "child", "limit", "damping", "friction", "mimic", "pitch", "armature")
         for field in (*fields, "stiffness", "rest", "friction_width"):
@@ -92,9 +94,9 @@ def test_same_robot_by_urchin(name: str) -> None:
 
 
 @pytest.mark.parametrize("load", [by_urchin, by_yourdfpy])
-@pytest.mark.parametrize("path", sorted(shipped.robots().values()), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", ROBOTS, ids=lambda path: path.stem)
 def test_shipped_robots_have_the_same_answers(path: Path, load: Any) -> None:
-    by_file, by_object = Robot.from_urdf(path), Robot.from_urdf(load(path))
+    by_file, by_object = interpreting(path), interpreting(load(path))
     assert by_file.joint_names == by_object.joint_names
     for field in ("lower", "upper", "speeds", "efforts"):
         np.testing.assert_array_equal(getattr(by_file.limits, field), getattr(by_object.limits, field))
@@ -109,6 +111,16 @@ def test_shipped_robots_have_the_same_answers(path: Path, load: Any) -> None:
         expected = answer(by_file)
         # The rotations differ by 1e-15, and the arms are ten times longer than the links' own offsets.
         np.testing.assert_allclose(answer(by_object), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("path", LOOPED, ids=lambda path: path.stem)
+def test_objects_of_urchin_keep_loops_and_motors(path: Path) -> None:
+    by_file, by_object = Robot.from_file(path), Robot.from_urdf(by_urchin(path))
+    closing = [[joint.name for joint in robot.as_described.loop_joints] for robot in (by_file, by_object)]
+    assert closing[0] == closing[1]
+    q = by_file.neutral()
+    tau = by_file.gravity_forces(q)
+    np.testing.assert_allclose(by_object.gravity_forces(q), tau, rtol=0, atol=1e-12 * np.abs(tau).max())
 
 
 def test_links_without_inertial_are_named() -> None:
@@ -201,12 +213,14 @@ def test_doubts_do_not_depend_on_the_way(load: Any, tmp_path: Path) -> None:
     """A walking robot with limits in degrees, one thigh's moments in kg cm^2, and limits of 0."""
     path = tmp_path / "odd.urdf"
     path.write_text(ODD.format(legs=LEG.format(n=0, i=0.03) + LEG.format(n=1, i=300.0)))
-    told = {(note.kind, note.element, note.text) for note in read(path).notes if note.kind in ("warning", "reported")}
+    expected = {
+        (note.kind, note.element, note.text) for note in read(path).notes if note.kind in ("warning", "reported")
+    }
     words = (" legs (", "degrees", "too much inertia", "velocity limit 0")
-    assert all(any(word in text for _, _, text in told) for word in words)
+    assert all(any(word in text for _, _, text in expected) for word in words)
     objects = read(load(path))
     same = {(note.kind, note.element, note.text) for note in objects.notes if note.kind in ("warning", "reported")}
-    assert same == told
+    assert same == expected
 
 
 def test_bare_robot_of_yourdfpy(axis_file: Path) -> None:
@@ -231,10 +245,10 @@ def test_urchin_axes(axis_file: Path) -> None:
     ],
 )
 def test_other_kinds_of_sources(source: object, kind: str) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
+    with pytest.raises(InvalidArgumentError) as excinfo:
         read(source)
     expected = "the path of a URDF file, its XML text, or a URDF object of urdfpy, urchin or yourdfpy"
-    assert str(caught.value) == f"source is of type {kind}; expected {expected}"
+    assert str(excinfo.value) == f"source is of type {kind}; expected {expected}"
 
 
 def fake(**changes: Any) -> SimpleNamespace:
@@ -310,17 +324,17 @@ FAULTS: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("changes", "element", "values"), [pytest.param(*fault[1:], id=fault[0]) for fault in FAULTS])
 def test_malformed_objects(changes: dict[str, Any], element: str, values: list[str]) -> None:
-    with pytest.raises(UrdfError) as caught:
+    with pytest.raises(UrdfError) as excinfo:
         read(fake(**changes))
-    assert str(caught.value).startswith(f"<types SimpleNamespace>: {element}: ")
-    assert unnamed(caught.value, *values) == []
-    assert (caught.value.line, caught.value.element) == (None, element)
+    assert str(excinfo.value).startswith(f"<types SimpleNamespace>: {element}: ")
+    assert unnamed(excinfo.value, *values) == []
+    assert (excinfo.value.line, excinfo.value.element) == (None, element)
 
 
 @pytest.mark.parametrize("kind", ["planar", "spherical", "floating"])
 def test_joint_with_several_ways_to_move(kind: str) -> None:
-    (found,) = read(fake(joint_joint_type=kind)).joints
-    assert (found.type, found.name, found.parent, found.child) == (kind, "j", "a", "b")
+    (joint,) = read(fake(joint_joint_type=kind)).joints
+    assert (joint.type, joint.name, joint.parent, joint.child) == (kind, "j", "a", "b")
 
 
 def test_missing_attribute() -> None:
@@ -369,19 +383,19 @@ def test_arrays_of_objects_hold_no_negative_zero() -> None:
 )
 def test_mimic_numbers(multiplier: float | None, offset: float | None, expected: tuple[float, float]) -> None:
     robot = fake(joint_mimic=SimpleNamespace(joint="leader", multiplier=multiplier, offset=offset))
-    found = read(robot).joints[0].mimic
-    assert found is not None
-    assert (found.joint, found.multiplier, found.offset) == ("leader", *expected)
+    mimic = read(robot).joints[0].mimic
+    assert mimic is not None
+    assert (mimic.joint, mimic.multiplier, mimic.offset) == ("leader", *expected)
 
 
 def test_inertial_numbers_without_an_inertia_are_kept() -> None:
     pose = np.eye(4)
     pose[:3, 3] = [0.1, 0.2, 0.3]
-    found = read(fake(inertial_inertia=None, inertial_origin=pose)).links[1].inertial
-    assert found is not None
-    assert (found.mass, found.com.tolist()) == (2.0, [0.1, 0.2, 0.3])
-    np.testing.assert_array_equal(found.rotation, np.eye(3))
-    np.testing.assert_array_equal(found.inertia, np.zeros((3, 3)))
+    inertial = read(fake(inertial_inertia=None, inertial_origin=pose)).links[1].inertial
+    assert inertial is not None
+    assert (inertial.mass, inertial.com.tolist()) == (2.0, [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(inertial.rotation, np.eye(3))
+    np.testing.assert_array_equal(inertial.inertia, np.zeros((3, 3)))
 
 
 def test_an_axis_that_is_not_given_is_x_and_noted() -> None:
@@ -397,14 +411,14 @@ def test_geometry_of_either_kind_is_noted_once_a_link(shapes: tuple[str, ...]) -
     robot = fake()
     vars(robot.links[0]).update({shape: [object(), object()] for shape in shapes})
     vars(robot.links[1]).update({"visuals": [], "collisions": []})
-    dropped = [note for note in read(robot).notes if note.kind == "dropped"]
-    assert dropped == [Note("dropped", "robot 'r'", "geometry of 1 link is not used in dynamics")]
+    notes = [note for note in read(robot).notes if note.kind == "dropped"]
+    assert notes == [Note("dropped", "robot 'r'", "geometry of 1 link is not used in dynamics")]
 
 
 def test_limits_and_followers_are_noted_as_of_a_file() -> None:
     free = read(fake(joint_limit=None))
-    told = Note("defaulted", "joint 'j'", "no <limit>, which URDF requires: the joint is unlimited")
-    assert told in free.notes
+    unlimited_note = Note("defaulted", "joint 'j'", "no <limit>, which URDF requires: the joint is unlimited")
+    assert unlimited_note in free.notes
     half = read(fake(joint_limit=SimpleNamespace(lower=0.5, upper=None, effort=1.0, velocity=2.0)))
     assert half.joints[0].limit == Limit(0.5, None, 1.0, 2.0)
     assert Note("defaulted", "joint 'j'", "the <limit> has no upper: unlimited there") in half.notes

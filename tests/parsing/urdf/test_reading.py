@@ -88,9 +88,9 @@ def only_joint(robot: Description) -> Joint:
 
 
 def inertial_of(robot: Description, link: str) -> Inertial:
-    (found,) = (one.inertial for one in robot.links if one.name == link)
-    assert found is not None
-    return found
+    (inertial,) = (candidate.inertial for candidate in robot.links if candidate.name == link)
+    assert inertial is not None
+    return inertial
 
 
 class TestAsWritten:
@@ -256,8 +256,8 @@ class TestRotations:
         assert np.allclose(quarter, turn(2, math.pi / 2), atol=1e-15)
         roll, yaw = 0.4, -0.9
         sr, cr, sy, cy = math.sin(roll / 2), math.cos(roll / 2), math.sin(yaw / 2), math.cos(yaw / 2)
-        both = rotation_of(f'quat_xyzw="{cy * sr} {sy * sr} {sy * cr} {cy * cr}"', 'version="1.2"')
-        assert np.allclose(both, turn(2, yaw) @ turn(0, roll), atol=1e-15)
+        combined = rotation_of(f'quat_xyzw="{cy * sr} {sy * sr} {sy * cr} {cy * cr}"', 'version="1.2"')
+        assert np.allclose(combined, turn(2, yaw) @ turn(0, roll), atol=1e-15)
 
     def test_quaternion_of_other_length(self) -> None:
         robot = two_links(
@@ -458,18 +458,16 @@ def test_real_robots() -> None:
     """Every robot of example-robot-data is read, except one without links, a library of xacro macros."""
     files = sorted(ROBOTS.rglob("*.urdf"))
     assert len(files) >= 60
-    refused = {}
+    faults = {}
     for file in files:
         try:
             robot = read(file)
         except UrdfError as error:
-            refused[file.name] = (error.line, error.element, error.message)
+            faults[file.name] = (error.line, error.element, error.message)
         else:
             assert len(robot.joints) == len(robot.links) - 1
             assert robot.source == str(file)
-    assert refused == {
-        "ur3.urdf": (6, "robot", "there are no <link> elements, expected at least one"),
-    }
+    assert faults == {"ur3.urdf": (6, "robot", "there are no <link> elements, expected at least one")}
 
 
 def test_a_long_chain_is_read() -> None:
@@ -518,9 +516,9 @@ def test_what_is_not_known_of_any_element_is_noted(tag: str) -> None:
     text = text.replace(f"<{tag}>", f'<{tag} strange="1">', 1)
     number = text.count("strange")
     assert number
-    noted = [(note.kind, note.text) for note in read_text(text).notes if "strange" in note.text]
+    notes_on_strange = [(note.kind, note.text) for note in read_text(text).notes if "strange" in note.text]
     count = "1 attribute" if number == 1 else f"{number} attributes"
-    assert noted == [("dropped", f"{count} 'strange' of <{tag}> {'is' if number == 1 else 'are'} not used")]
+    assert notes_on_strange == [("dropped", f"{count} 'strange' of <{tag}> {'is' if number == 1 else 'are'} not used")]
 
 
 def test_a_screw_moves_by_its_pitch_and_other_joints_have_none() -> None:

@@ -42,11 +42,7 @@ def moments(ixx: float, iyy: float, izz: float, ixy: float = 0.0) -> str:
 @pytest.mark.parametrize(
     ("mass", "inertia", "values"),
     [
-        (
-            "1",
-            moments(1, 2, 4),
-            ["1", "2", "4", "principal", "moments"],
-        ),
+        ("1", moments(1, 2, 4), ["1", "2", "4", "principal", "moments"]),
         ("1", moments(1, -2, 2), ["-2", "1", "2", "principal", "negative"]),
         ("1", moments(-1, -2, -3), ["-3", "-2", "-1", "2", "principal", "negative"]),
         ("1", moments(1, 1, 1, 1.5), ["-0.5", "1", "2.5", "2", "principal", "negative"]),
@@ -130,10 +126,7 @@ def test_mass_further_out(second: str, warning: bool) -> None:
         ('<limit lower="0" upper="1" effort="-1"/>', ["effort limit -1 is negative"]),
         ('<limit lower="0" upper="1" velocity="-2"/>', ["velocity limit -2 is negative"]),
         ('<limit lower="0" upper="1"/><dynamics damping="-3"/>', ["-3", "damping", "negative"]),
-        (
-            '<limit lower="0" upper="1"/><dynamics friction="-4"/>',
-            ["-4", "friction", "negative"],
-        ),
+        ('<limit lower="0" upper="1"/><dynamics friction="-4"/>', ["-4", "friction", "negative"]),
     ],
 )
 def test_joint(inner: str, values: list[str]) -> None:
@@ -176,16 +169,16 @@ def test_mimic_of_a_joint_that_does_not_exist() -> None:
 def test_doubts_begin_where_they_say(mass: float, com: float, moment: float, doubt: str | None) -> None:
     inertia = f'<inertia ixx="{moment}" ixy="0" ixz="0" iyy="{moment}" iyz="0" izz="{moment}"/>'
     text = f'<inertial><origin xyz="0 {com} 0"/><mass value="{mass}"/>{inertia}</inertial>'
-    found = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
-    assert [note.text for note in found if note.kind == "warning"] == ([] if doubt is None else [doubt])
+    read_notes = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
+    assert [note.text for note in read_notes if note.kind == "warning"] == ([] if doubt is None else [doubt])
 
 
 def test_what_is_just_at_a_bound_is_not_beyond_it() -> None:
     for mass, com, moment in ((1e5, 0.0, 1e6), (1e-6, 0.0, 1e-12), (1.0, 10.0, 0.1), (1.0, 0.0, 100.0)):
         inertia = f'<inertia ixx="{moment}" ixy="0" ixz="0" iyy="{moment}" iyz="0" izz="{moment}"/>'
         text = f'<inertial><origin xyz="0 {com} 0"/><mass value="{mass}"/>{inertia}</inertial>'
-        found = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
-        assert [note.text for note in found if note.kind == "warning"] == []
+        read_notes = read_text(f'<robot name="r"><link name="a">{text}</link></robot>').notes
+        assert [note.text for note in read_notes if note.kind == "warning"] == []
 
 
 @pytest.mark.parametrize(("kind", "warning"), [("revolute", True), ("prismatic", True), ("continuous", False)])
@@ -210,17 +203,17 @@ def test_mass_counts_through_links_that_have_none(third: str) -> None:
         for parent, child, kind in (("a", "b", "continuous"), ("b", "c", "fixed"), ("c", "d", third))
     )
     links = f'<link name="a"/><link name="b"/><link name="c"/><link name="d">{mass}</link>'
-    found = read_text(f'<robot name="r">{links}{joints}</robot>').notes
-    told = ["joint 'b' moves this link, and neither it nor the links welded to it have mass"]
-    assert [note.text for note in found if note.kind == "warning"] == ([] if third == "fixed" else told)
+    read_notes = read_text(f'<robot name="r">{links}{joints}</robot>').notes
+    expected = ["joint 'b' moves this link, and neither it nor the links welded to it have mass"]
+    assert [note.text for note in read_notes if note.kind == "warning"] == ([] if third == "fixed" else expected)
 
 
-def shaped(shape: str, moments_of_1_kg: tuple[float, float, float], factor: float, more: str = "") -> str:
+def shaped(shape: str, moments_of_1_kg: tuple[float, float, float], factor: float, elements: str = "") -> str:
     """A robot of two links: `a`, of 2 kg, has a shape; `b` is beyond it."""
     values = (factor * 2.0 * moment for moment in moments_of_1_kg)
     inertia = '<inertia ixx="{:.4g}" ixy="0" ixz="0" iyy="{:.4g}" iyz="0" izz="{:.4g}"/>'.format(*values)
     return f"""<robot name="r"><link name="a"><inertial><origin xyz="0 0 0.1" rpy="1 0 0"/><mass value="2"/>{inertia}
-    </inertial><collision><origin xyz="0 0 0.1" rpy="1 0 0"/><geometry>{shape}</geometry></collision>{more}</link>
+    </inertial><collision><origin xyz="0 0 0.1" rpy="1 0 0"/><geometry>{shape}</geometry></collision>{elements}</link>
     <link name="b"><inertial><origin/><mass value="1"/>{INERTIA}</inertial></link><joint name="j" type="continuous">
     <origin xyz="0 0 0.3"/><parent link="a"/><child link="b"/><axis xyz="0 1 0"/></joint></robot>"""
 
@@ -275,17 +268,19 @@ def test_shapes_without_a_volume_say_nothing(shape: str) -> None:
     assert not any("fill" in note.text for note in read_text(shaped(shape, (0.01, 0.01, 0.01), 1.0)).notes)
 
 
-@pytest.mark.parametrize(("one", "other"), [("l_hip", "r_hip"), ("left_hip", "right_hip"), ("HipL", "HipR")])
-def test_an_impossible_inertia_is_compared_with_the_other_side(one: str, other: str) -> None:
+@pytest.mark.parametrize(("intact", "other"), [("l_hip", "r_hip"), ("left_hip", "right_hip"), ("HipL", "HipR")])
+def test_an_impossible_inertia_is_compared_with_the_other_side(intact: str, other: str) -> None:
     """Both have the same mass, one has no inertia."""
     inertial = '<inertial><origin/><mass value="2"/>{}</inertial>'
     links = "".join(
         f'<link name="{name}">{inertial.format(inertia)}</link>'
-        for name, inertia in ((one, moments(0.01, 0.02, 0.025)), (other, moments(0, 0, 0)))
+        for name, inertia in ((intact, moments(0.01, 0.02, 0.025)), (other, moments(0, 0, 0)))
     )
     joint = '<joint name="{0}_j" type="fixed"><origin/><parent link="a"/><child link="{0}"/></joint>'
-    notes = read_text(f'<robot name="r"><link name="a"/>{links}{joint.format(one)}{joint.format(other)}</robot>').notes
-    contrast = f"; '{one}', with the same mass, has principal moments 0.01, 0.02, 0.025 kg m^2"
+    notes = read_text(
+        f'<robot name="r"><link name="a"/>{links}{joint.format(intact)}{joint.format(other)}</robot>'
+    ).notes
+    contrast = f"; '{intact}', with the same mass, has principal moments 0.01, 0.02, 0.025 kg m^2"
     assert [note.text for note in notes if note.kind == "warning"] == [
-        "mass 2 kg and no inertia: a point mass" + contrast * ("_" in one)
+        "mass 2 kg and no inertia: a point mass" + contrast * ("_" in intact)
     ]

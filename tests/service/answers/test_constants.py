@@ -40,27 +40,27 @@ def test_constraint_basis_of_remote_robots(tcp_server: Server, panda: Robot) -> 
 
 def test_topology_of_a_remote_robot(tcp_server: Server, panda: Robot) -> None:
     with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
-        found = client.robot("panda").topology(bodies="links")
-        assert_same(found, panda.topology(bodies="links"))
-        assert found.branch_of("panda_hand") == panda.topology(bodies="links").branch_of("panda_hand")
-        assert found.parent_of("panda_leftfinger") == "panda_hand"
+        topology = client.robot("panda").topology(bodies="links")
+        assert_same(topology, panda.topology(bodies="links"))
+        assert topology.branch_of("panda_hand") == panda.topology(bodies="links").branch_of("panda_hand")
+        assert topology.parent_of("panda_leftfinger") == "panda_hand"
 
 
 def test_operators_of_a_remote_robot_assemble_on_the_client(tcp_server: Server, panda: Robot) -> None:
     q = np.linspace(-0.5, 0.5, 9)
     with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
-        there = client.robot("panda").influence_operators(q, operator="beta", frame="world").dense()
-    for found, expected in zip(
-        there, panda.influence_operators(q, operator="beta", frame="world").dense(), strict=True
+        remote = client.robot("panda").influence_operators(q, operator="beta", frame="world").dense()
+    for block, expected in zip(
+        remote, panda.influence_operators(q, operator="beta", frame="world").dense(), strict=True
     ):
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(block, expected)
 
 
 def test_command_line_asks_them(tcp_server: Server, panda: Robot) -> None:
-    found = ask(tcp_server.endpoints[0], "constraint_bases", "panda", {"joints": ["panda_joint1"]}, 20.0, 0.0, None)
-    assert found["joints"] == ["panda_joint1"]
-    assert found["directions"] == [5.0]
-    np.testing.assert_array_equal(np.array(found["basis"])[0, :, :5], panda.constraint_basis("panda_joint1"))
+    answer = ask(tcp_server.endpoints[0], "constraint_bases", "panda", {"joints": ["panda_joint1"]}, 20.0, 0.0, None)
+    assert answer["joints"] == ["panda_joint1"]
+    assert answer["directions"] == [5.0]
+    np.testing.assert_array_equal(np.array(answer["basis"])[0, :, :5], panda.constraint_basis("panda_joint1"))
     assert ask(tcp_server.endpoints[0], "topology", "panda", {}, 20.0, 0.0, None)["nilpotency"] == 8.0
 
 

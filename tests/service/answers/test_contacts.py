@@ -36,9 +36,9 @@ def solo() -> Robot:
 def client(solo: Robot) -> Iterator[Client]:
     with (
         Server([solo], endpoints=["tcp://127.0.0.1:0"]) as server,
-        Client(server.endpoints[0], timeout_s=240.0) as found,
+        Client(server.endpoints[0], timeout_s=240.0) as client,
     ):
-        yield found
+        yield client
 
 
 def standing(solo: Robot, *lead: int) -> tuple[np.ndarray, np.ndarray]:
@@ -82,41 +82,41 @@ def test_a_motion_over_a_socket_is_the_one_here(
     monkeypatch.setattr(parts, "STICK_SLIP_MOVES", 40 * solo.nv)
     if lead and name.startswith("records"):
         pytest.skip("the same as for one state")
-    here = solo.simulate(*standing(solo, *lead), dt=1e-3, **MOTIONS[name])
-    there = client.robot("solo12").simulate(*standing(solo, *lead), dt=1e-3, **MOTIONS[name])
+    local = solo.simulate(*standing(solo, *lead), dt=1e-3, **MOTIONS[name])
+    remote = client.robot("solo12").simulate(*standing(solo, *lead), dt=1e-3, **MOTIONS[name])
     for field in fields(Trajectory):
-        ours, theirs = getattr(here, field.name), getattr(there, field.name)
-        if ours is None:
-            assert theirs is None
+        local_field, remote_field = getattr(local, field.name), getattr(remote, field.name)
+        if local_field is None:
+            assert remote_field is None
         elif field.name in ("t", "work", "dissipated"):  # sums of two parts round once more
-            np.testing.assert_allclose(theirs, ours, rtol=1e-12, atol=1e-15)
+            np.testing.assert_allclose(remote_field, local_field, rtol=1e-12, atol=1e-15)
         else:
-            np.testing.assert_array_equal(theirs, ours, err_msg=field.name)
+            np.testing.assert_array_equal(remote_field, local_field, err_msg=field.name)
 
 
 def test_held_points_over_a_socket(solo: Robot, client: Client) -> None:
     q, v = standing(solo, 3)
-    asked = {"settle": 0.05, "gravity": (0.0, 1.0, -9.0), "wrenches": Wrench("base_link", force=(1.0, 2.0, 3.0))}
-    here = solo.contact_dynamics(q, v, np.ones(18), FEET, **asked)  # type: ignore[arg-type]
-    there = client.robot("solo12").contact_dynamics(q, v, np.ones(18), FEET, **asked)  # type: ignore[arg-type]
+    options = {"settle": 0.05, "gravity": (0.0, 1.0, -9.0), "wrenches": Wrench("base_link", force=(1.0, 2.0, 3.0))}
+    local = solo.contact_dynamics(q, v, np.ones(18), FEET, **options)  # type: ignore[arg-type]
+    remote = client.robot("solo12").contact_dynamics(q, v, np.ones(18), FEET, **options)  # type: ignore[arg-type]
     for name in ("a", "forces", "rank", "violation"):
-        np.testing.assert_array_equal(getattr(there, name), getattr(here, name))
-    assert here.forces.shape == (3, 4, 3)
-    assert np.all(here.rank == 12)
+        np.testing.assert_array_equal(getattr(remote, name), getattr(local, name))
+    assert local.forces.shape == (3, 4, 3)
+    assert np.all(local.rank == 12)
 
 
 def test_a_contact_comes_back_as_it_went() -> None:
-    given = [
+    contacts = [
         Contact("a"),
         Contact("b", (1.0, 2.0, 3.0), 0.1, (4.0, 5.0, 6.0), (0.0, 1.0, 0.0), 0.3, 1e4, 2.0, 0.01, rigid=True),
         Contact("c", np.ones((2, 3)), np.array(0.5), friction=np.float64(0.3), stiffness=np.float32(0.5), damping=1),  # type: ignore[arg-type]
     ]
-    packed = pack("contacts", given, "inputs.contacts")
+    packed = pack("contacts", contacts, "inputs.contacts")
     assert packed[0] == {"link": "a"}  # defaults are not sent
     back = unpack("contacts", msgpack.unpackb(msgpack.packb([_plain(entry) for entry in packed])), "inputs.contacts")
-    for one, other in zip(given, back, strict=True):
+    for contact, copy in zip(contacts, back, strict=True):
         for field in fields(Contact):
-            assert np.array_equal(getattr(one, field.name), getattr(other, field.name)), field.name
+            assert np.array_equal(getattr(contact, field.name), getattr(copy, field.name)), field.name
 
 
 def _plain(entry: dict[str, Any]) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _plain(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "path"),
+    ("options", "kind", "path"),
     [
         ({"contacts": Contact("foot")}, NotFoundError, "inputs.contacts[0].link"),
         ({"contacts": [FEET[0], Contact("FL_foot", friction=-1.0)]}, InvalidArgumentError, "contacts[1].friction"),
@@ -138,20 +138,20 @@ def _plain(entry: dict[str, Any]) -> dict[str, Any]:
     ids=str,
 )
 def test_what_is_wrong_is_named(
-    solo: Robot, client: Client, given: dict[str, Any], kind: type[Exception], path: str
+    solo: Robot, client: Client, options: dict[str, Any], kind: type[Exception], path: str
 ) -> None:
-    with pytest.raises(kind) as caught:
-        client.robot("solo12").simulate(*standing(solo), dt=1e-3, steps=3, **given)
-    assert caught.value.path == path  # type: ignore[attr-defined]
+    with pytest.raises(kind) as excinfo:
+        client.robot("solo12").simulate(*standing(solo), dt=1e-3, steps=3, **options)
+    assert excinfo.value.path == path  # type: ignore[attr-defined]
 
 
 def test_of_no_steps_there_are_no_contacts(solo: Robot) -> None:
     """Nothing is left out in silence."""
     service = Service([solo])
     q, v = standing(solo)
-    for more in ({"contacts": [{"link": "FL_foot"}]}, {}):
-        inputs = {"q": array(q), "v": array(v), **more}
-        options = {"dt": 1e-3, "steps": 0, **({} if more else {"position_limits": True})}
+    for contacts in ({"contacts": [{"link": "FL_foot"}]}, {}):
+        inputs = {"q": array(q), "v": array(v), **contacts}
+        options = {"dt": 1e-3, "steps": 0, **({} if contacts else {"position_limits": True})}
         message = request("simulate", "solo12", inputs=inputs, options=options)
         error = msgpack.unpackb(service.handle(msgpack.packb(message), perf_counter_ns()))["error"]
         assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", "options.steps")
@@ -170,10 +170,10 @@ def test_predicted_cost_is_actual_cost(solo: Robot, integrator: str, states: int
     read = {name: unpack(row.inputs[name].kind, value, name) for name, value in inputs.items()}
     cost = predict_cost(row, solo.sizes, read, checked_options(row, options))
     payload = msgpack.packb(request("simulate", "solo12", inputs=inputs, options=options))
-    took = []
+    durations_s = []
     for _ in range(3):
         began = thread_time()
         assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
-        took.append(thread_time() - began)
-    assert cost.work_s / 20 < min(took) < 10 * cost.work_s
+        durations_s.append(thread_time() - began)
+    assert cost.work_s / 20 < min(durations_s) < 10 * cost.work_s
     assert cost.contacts == contacts

@@ -29,10 +29,10 @@ TEXTS = {"mjcf": MODELS["several joints"], "sdf": WAYS["in the parent"], "urdf":
 @pytest.fixture
 def paths(tmp_path: Path) -> dict[str, Path]:
     """Files without a known suffix: the content determines the format."""
-    found = {name: tmp_path / f"a_robot_of_{name}" for name in TEXTS}
-    for name, path in found.items():
+    paths_by_name = {name: tmp_path / f"a_robot_of_{name}" for name in TEXTS}
+    for name, path in paths_by_name.items():
         path.write_text(TEXTS[name])
-    return found
+    return paths_by_name
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -45,7 +45,7 @@ def test_one_proxy(name: str, paths: dict[str, Path]) -> None:
         connect(paths[name]),
         connect(TEXTS[name]),
     ]
-    assert {each.fingerprint for each in same} == {robot.fingerprint}
+    assert {proxy.fingerprint for proxy in same} == {robot.fingerprint}
     assert connect(str(paths[name]), root="floating").joint_names[0] == "root_joint"
 
 
@@ -59,8 +59,8 @@ def test_what_stands_before_the_root() -> None:
 
 def test_urdf_is_asked_for_by_name() -> None:
     """`from_urdf` goes on taking nothing else, and says who does."""
-    for name, called in {"mjcf": "MuJoCo's MJCF", "sdf": "SDFormat"}.items():
-        with pytest.raises(UrdfError, match=naming(called, "Robot.from_file", "URDF")):
+    for name, title in {"mjcf": "MuJoCo's MJCF", "sdf": "SDFormat"}.items():
+        with pytest.raises(UrdfError, match=naming(title, "Robot.from_file", "URDF")):
             Robot.from_urdf(TEXTS[name])
     with pytest.raises(NotFoundError, match=r"the file no\.xml does not exist"):
         Robot.from_file("no.xml")
@@ -99,10 +99,10 @@ def test_loaded_over_a_socket(name: str, paths: dict[str, Path], tcp_server: Ser
 def test_a_server_opens_no_file_for_a_client(text: str, tcp_server: Server) -> None:
     with (
         Client(tcp_server.endpoints[0], timeout_s=240.0) as client,
-        pytest.raises(UrdfError, match="given as text cannot open files") as caught,
+        pytest.raises(UrdfError, match="given as text cannot open files") as excinfo,
     ):
         client.load_robot(text)
-    assert caught.value.line == 1
+    assert excinfo.value.line == 1
 
 
 def test_a_server_runs_nothing_for_a_client(tcp_server: Server, tmp_path: Path) -> None:
@@ -134,14 +134,14 @@ def test_converted(paths: dict[str, Path], tmp_path: Path, dyn_here: Here) -> No
     for name, path in paths.items():
         for suffix in ("urdf", "xml", "sdf"):
             out = tmp_path / f"{name}.{suffix}"
-            status, said, err = dyn_here("convert", path, out)
+            status, output, err = dyn_here("convert", path, out)
             assert status == 0, err
-            assert said.splitlines()[-1].startswith(f"{out} is written")
-            one, other = Robot(read_file(path)), Robot(read_file(out))
-            assert one.joint_names == other.joint_names
-            q = one.random_configuration(seed=3)
-            found, expected = other.gravity_forces(q), one.gravity_forces(q)
-            assert np.abs(found - expected).max() <= 1e-12 * max(1.0, np.abs(expected).max())
+            assert output.splitlines()[-1].startswith(f"{out} is written")
+            original, copy = Robot(read_file(path)), Robot(read_file(out))
+            assert original.joint_names == copy.joint_names
+            q = original.random_configuration(seed=3)
+            answer, expected = copy.gravity_forces(q), original.gravity_forces(q)
+            assert np.abs(answer - expected).max() <= 1e-12 * max(1.0, np.abs(expected).max())
 
 
 def test_converting_says_what_is_missing(tmp_path: Path, dyn_here: Here) -> None:  # noqa: F811
@@ -149,8 +149,8 @@ def test_converting_says_what_is_missing(tmp_path: Path, dyn_here: Here) -> None
     joints = URDF.parent / "config" / "panda_joints.yaml"
     notes = json.loads(dyn_here("convert", panda, out, "--joints", joints, "--json")[1])["notes"]
     for joint in [f"panda_joint{k}" for k in range(1, 8)]:
-        said = [note["text"] for note in notes if note["element"] == f"joint '{joint}'"]
-        assert any("its friction width" in text for text in said), joint  # rotors are, as Drake has them
+        texts = [note["text"] for note in notes if note["element"] == f"joint '{joint}'"]
+        assert any("its friction width" in text for text in texts), joint  # rotors are, as Drake has them
     status, _, err = dyn_here("convert", panda, out)
     assert (status, err) == (1, f"error: {out} already exists: --force overwrites it\n")
     assert dyn_here("convert", panda, out, "--force")[0] == 0
@@ -163,7 +163,7 @@ def test_where_files_are_named_in_settings(paths: dict[str, Path]) -> None:
     from dyn_service.service.server.app import open_server
 
     settings = ServerSettings(
-        robots=list(map(str, paths.values())), prepare=False, endpoints=["inproc://files"], workers=0
+        robots=list(map(str, paths.values())), prepare=False, endpoints=["tcp://127.0.0.1:0"], workers=0
     )
     server = open_server(settings, lambda line: None)
     try:
@@ -173,6 +173,6 @@ def test_where_files_are_named_in_settings(paths: dict[str, Path]) -> None:
 
 
 def test_arguments_of_what_takes_none() -> None:
-    with pytest.raises(InvalidArgumentError, match="takes no arguments") as caught:
+    with pytest.raises(InvalidArgumentError, match="takes no arguments") as excinfo:
         read_file(URDF / "panda.urdf", arguments={"x": "1"})
-    assert caught.value.path == "arguments"
+    assert excinfo.value.path == "arguments"

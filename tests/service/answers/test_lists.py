@@ -23,7 +23,7 @@ from dyn_service import (
     Wrench,
 )
 from dyn_service.api.cost import CALL_S, of_query
-from dyn_service.api.queries import QUERIES
+from dyn_service.api.lists import row_of
 from dyn_service.cli.calling import ask
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering import registry
@@ -53,45 +53,45 @@ def inputs(robot: Robot) -> dict[str, Any]:
     return {"q": state.q, "v": state.v, "a": state.a}
 
 
-def same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert list(found) == list(expected)
+def same(answers: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert list(answers) == list(expected)
     for name in expected:
-        assert_same(found[name], expected[name])
+        assert_same(answers[name], expected[name])
 
 
 def test_answers_of_clients_are_those_of_the_robot(endpoint: Server, cart: Robot) -> None:
-    given, link = inputs(cart), cart.link_names[-1]
-    several = {**given, "v": np.linspace(-1.0, 1.0, 6).reshape(3, 1, 2), "link": [link, link], "point": np.ones(3)}
+    state, link = inputs(cart), cart.link_names[-1]
+    batch = {**state, "v": np.linspace(-1.0, 1.0, 6).reshape(3, 1, 2), "link": [link, link], "point": np.ones(3)}
     calls: list[tuple[list[str], dict[str, Any]]] = [
-        (NAMES, given),
-        (NAMES[::-1], {**given, "wrenches": Wrench(link, force=(1.0, 2.0, 3.0)), "passive": False}),
-        (NAMES, {**given, "overlay": Overlay(payloads=Payload(link, [1.0, 2.0])), "gravity": (0.0, 0.0, -1.6)}),
-        (["point_motion", *NAMES], several),
-        (["mass_matrix", "bias_forces"], {"q": given["q"], "v": np.zeros((0, 2))}),
-        (["mass_matrix"], {"q": given["q"]}),
+        (NAMES, state),
+        (NAMES[::-1], {**state, "wrenches": Wrench(link, force=(1.0, 2.0, 3.0)), "passive": False}),
+        (NAMES, {**state, "overlay": Overlay(payloads=Payload(link, [1.0, 2.0])), "gravity": (0.0, 0.0, -1.6)}),
+        (["point_motion", *NAMES], batch),
+        (["mass_matrix", "bias_forces"], {"q": state["q"], "v": np.zeros((0, 2))}),
+        (["mass_matrix"], {"q": state["q"]}),
         (
             ["mass_matrix", "energy"],
-            {"q": given["q"], "v": given["v"], "overlay": Overlay(gravity=np.arange(6.0).reshape(2, 3))},
+            {"q": state["q"], "v": state["v"], "overlay": Overlay(gravity=np.arange(6.0).reshape(2, 3))},
         ),
     ]
 
     async def awaited() -> list[dict[str, Any]]:
         async with AsyncClient(endpoint.endpoints[0], timeout_s=240.0) as client:
             robot = await client.robot(cart.name)
-            return [await robot.evaluate(names, **of) for names, of in calls]
+            return [await robot.evaluate(names, **arguments) for names, arguments in calls]
 
     with Client(endpoint.endpoints[0], timeout_s=240.0) as client:
         robot = client.robot(cart.name)
-        for (names, of), waited in zip(calls, asyncio.run(awaited()), strict=True):
-            expected = cart.evaluate(names, **of)
-            same(robot.evaluate(names, **of), expected)
+        for (names, arguments), waited in zip(calls, asyncio.run(awaited()), strict=True):
+            expected = cart.evaluate(names, **arguments)
+            same(robot.evaluate(names, **arguments), expected)
             same(waited, expected)
         order = cart.joint_names[::-1]
-        turned = client.robot(cart.name, names=order)
-        found = turned.evaluate("whole_body_terms", q=given["q"][::-1], v=given["v"][::-1], link=link)
-        expected = cart.evaluate("whole_body_terms", q=given["q"], v=given["v"], link=link)
-        np.testing.assert_array_equal(found["mass_matrix"], expected["mass_matrix"][::-1, ::-1])
-        np.testing.assert_array_equal(found["point_motion"].jacobian, expected["point_motion"].jacobian[:, ::-1])
+        reordered = client.robot(cart.name, names=order)
+        answer = reordered.evaluate("whole_body_terms", q=state["q"][::-1], v=state["v"][::-1], link=link)
+        expected = cart.evaluate("whole_body_terms", q=state["q"], v=state["v"], link=link)
+        np.testing.assert_array_equal(answer["mass_matrix"], expected["mass_matrix"][::-1, ::-1])
+        np.testing.assert_array_equal(answer["point_motion"].jacobian, expected["point_motion"].jacobian[:, ::-1])
 
 
 def test_a_list_is_one_request(endpoint: Server, cart: Robot) -> None:
@@ -99,43 +99,43 @@ def test_a_list_is_one_request(endpoint: Server, cart: Robot) -> None:
     with Client(endpoint.endpoints[0], timeout_s=240.0) as client:
         robot = client.robot(cart.name)
         robot.evaluate(NAMES, **inputs(cart))
-        before = traffic.received
+        received_before = traffic.received
         for _ in range(3):
             robot.evaluate(NAMES, **inputs(cart))
-        assert traffic.received == before + 3
+        assert traffic.received == received_before + 3
         assert client.stats()["requests"]["evaluate"]["answered"] >= 4
 
 
 def test_errors_of_clients(endpoint: Server, cart: Robot) -> None:
-    given = inputs(cart)
+    state = inputs(cart)
     with Client(endpoint.endpoints[0], timeout_s=240.0) as client:
         robot = client.robot(cart.name)
         with pytest.raises(InvalidArgumentError, match=naming("mass_matrix twice")):
-            robot.evaluate(["mass_matrix", "mass_matrix"], **given)
+            robot.evaluate(["mass_matrix", "mass_matrix"], **state)
         with pytest.raises(InvalidArgumentError, match=naming("needs the input 'a'")):
-            robot.evaluate(NAMES, q=given["q"], v=given["v"])
+            robot.evaluate(NAMES, q=state["q"], v=state["v"])
         with pytest.raises(NotFoundError, match=naming("thumb")):
-            robot.evaluate("whole_body_terms", q=given["q"], v=given["v"], link="thumb")
+            robot.evaluate("whole_body_terms", q=state["q"], v=state["v"], link="thumb")
         with pytest.raises(InvalidArgumentError, match=naming(f"{LIST} gives inverse_dynamics.tau")) as error:
-            robot.evaluate(NAMES, **{**given, "v": np.full(2, 1e200)})
+            robot.evaluate(NAMES, **{**state, "v": np.full(2, 1e200)})
         assert error.value.path == "inputs.v"
-    called = ask(endpoint.endpoints[0], LIST, cart.name, {n: x.tolist() for n, x in given.items()}, 60.0, 0.0, None)
-    np.testing.assert_array_equal(called["mass_matrix.mass_matrix"], cart.mass_matrix(given["q"]))
+    reply = ask(endpoint.endpoints[0], LIST, cart.name, {n: x.tolist() for n, x in state.items()}, 60.0, 0.0, None)
+    np.testing.assert_array_equal(reply["mass_matrix.mass_matrix"], cart.mass_matrix(state["q"]))
 
 
-def message(robot: Robot, query: str, given: dict[str, Any], **fields: Any) -> bytes:
-    packed: bytes = msgpack.packb(request(query, robot.name, inputs={n: array(x) for n, x in given.items()}, **fields))
+def message(robot: Robot, query: str, state: dict[str, Any], **fields: Any) -> bytes:
+    packed: bytes = msgpack.packb(request(query, robot.name, inputs={n: array(x) for n, x in state.items()}, **fields))
     return packed
 
 
 def test_single_states_take_the_fast_path(cart: Robot) -> None:
     """In any order of the names; with the bits of the slow path."""
     service = Service([cart])
-    given = inputs(cart)
+    state = inputs(cart)
     now = perf_counter_ns()
     for query in (LIST, "link_poses+mass_matrix+inverse_dynamics"):
-        slow = msgpack.unpackb(service.handle(message(cart, query, given), now))["outputs"]
-        fast = service.answer_single_state(message(cart, query, given), now)
+        slow = msgpack.unpackb(service.handle(message(cart, query, state), now))["outputs"]
+        fast = service.answer_single_state(message(cart, query, state), now)
         assert fast is not None
         assert msgpack.unpackb(fast)["outputs"] == slow
 
@@ -171,13 +171,13 @@ def test_plans_of_lists_are_bounded(cart: Robot, monkeypatch: pytest.MonkeyPatch
 
 def test_limits_of_requests_hold(cart: Robot) -> None:
     """The cost is that of all queries; the size of the answer that of all their outputs."""
-    given = {name: np.zeros((1000, 2)) for name in ("q", "v", "a")}
-    row, sizes = QUERIES[LIST], cart.sizes
-    cost = of_query(row, sizes, given, {"passive": True})
-    alone = [of_query(p, sizes, {n: given[n] for n in p.required}, dict.fromkeys(p.options, True)) for p in row.parts]
-    assert cost.reply_bytes == sum(each.reply_bytes for each in alone)
-    assert cost.work_s == pytest.approx(sum(each.work_s for each in alone) - 2 * CALL_S)
+    state = {name: np.zeros((1000, 2)) for name in ("q", "v", "a")}
+    row, sizes = row_of(LIST), cart.sizes
+    cost = of_query(row, sizes, state, {"passive": True})
+    costs = [of_query(p, sizes, {n: state[n] for n in p.required}, dict.fromkeys(p.options, True)) for p in row.parts]
+    assert cost.reply_bytes == sum(part.reply_bytes for part in costs)
+    assert cost.work_s == pytest.approx(sum(part.work_s for part in costs) - 2 * CALL_S)
     service = Service([cart], limits=RequestLimits(max_reply_bytes=cost.reply_bytes - 1))
-    error = msgpack.unpackb(service.handle(message(cart, LIST, given), perf_counter_ns()))["error"]
+    error = msgpack.unpackb(service.handle(message(cart, LIST, state), perf_counter_ns()))["error"]
     assert error["code"] == "RESOURCE_EXHAUSTED"
     assert f"{cost.reply_bytes} bytes" in error["message"]

@@ -16,9 +16,8 @@ from dyn_service.service.server.app import open_server
 from dyn_service.service.server.settings import ServerSettings
 from tests.conftest import URDF
 from tests.phrases import naming
-from tests.service.conftest import WAIT_MS, assert_same, following, sample, variants
+from tests.service.conftest import WAIT_S, assert_same, following, sample, variants
 
-WAIT_S = WAIT_MS / 1e3
 PANDA = URDF / "panda.urdf"
 
 
@@ -48,9 +47,11 @@ def test_answers_are_those_of_this_process(robot: Robot, endpoint: str, query: s
         remote = client.robot(robot.name)
         for lead in ((), (5,)):
             vectors, numbers = sample(robot, query, lead)
-            for more in variants(robot, query, lead):
-                here, there = (answer(of, query, vectors, {**numbers, **more}) for of in (robot, remote))
-                assert_same(there, here)
+            for arguments in variants(robot, query, lead):
+                local, from_server = (
+                    answer(answering, query, vectors, {**numbers, **arguments}) for answering in (robot, remote)
+                )
+                assert_same(from_server, local)
 
 
 def test_what_is_refused_says_why(robot: Robot, endpoint: str) -> None:
@@ -64,22 +65,22 @@ def test_computations_do_the_same(robot: Robot, endpoint: str) -> None:
     q, v, a = np.random.default_rng(0).uniform(-0.1, 0.1, (3, robot.nv))
     with Client(endpoint, timeout_s=WAIT_S) as client:
         remote = client.robot(robot.name)
-        here, there = (each.verify(q, v, a) for each in (robot, remote))
-        assert {name: float(x) for name, x in here.items()} == {name: float(x) for name, x in there.items()}
-        assert max(map(float, here.values())) < 1e-12
+        local, from_server = (asked_robot.verify(q, v, a) for asked_robot in (robot, remote))
+        assert {name: float(x) for name, x in local.items()} == {name: float(x) for name, x in from_server.items()}
+        assert max(map(float, local.values())) < 1e-12
         for integrator in ("rk4", "implicit_midpoint", "stick_slip"):
-            asked: dict[str, Any] = {"dt": 1e-3, "steps": 6, "integrator": integrator}
-            ours, theirs = (each.simulate(q, v, **asked) for each in (robot, remote))
-            assert ours.q.tobytes() == theirs.q.tobytes()
-            assert ours.v.tobytes() == theirs.v.tobytes()
+            arguments: dict[str, Any] = {"dt": 1e-3, "steps": 6, "integrator": integrator}
+            local_motion, remote_motion = (asked_robot.simulate(q, v, **arguments) for asked_robot in (robot, remote))
+            assert local_motion.q.tobytes() == remote_motion.q.tobytes()
+            assert local_motion.v.tobytes() == remote_motion.v.tobytes()
 
 
 def test_a_client_knows_who_follows(robot: Robot, endpoint: str) -> None:
     with Client(endpoint, timeout_s=WAIT_S) as client:
-        told = client.robot(robot.name).description
-    assert told.joints == robot.description.joints
-    assert told.sizes == robot.sizes
-    assert sum(joint.mimic is not None for joint in told.joints) == 2
+        description = client.robot(robot.name).description
+    assert description.joints == robot.description.joints
+    assert description.sizes == robot.sizes
+    assert sum(joint.mimic is not None for joint in description.joints) == 2
 
 
 def test_an_asynchronous_client(robot: Robot, endpoint: str) -> None:
@@ -106,9 +107,9 @@ def test_robots_are_loaded_with_and_without(workers: int) -> None:
             q, v, a = np.full((3, nv), 0.01)
             assert_same(remote.inverse_dynamics(q, v, a), local.inverse_dynamics(q, v, a))
             client.unload_robot("panda")
-        with pytest.raises(InvalidArgumentError, match="mimic must be true or false, found") as caught:
+        with pytest.raises(InvalidArgumentError, match="mimic must be true or false, found") as excinfo:
             client.load_robot(PANDA, mimic="no")  # type: ignore[arg-type]
-        assert caught.value.path == "options.mimic"
+        assert excinfo.value.path == "options.mimic"
         text = '<robot name="r"><link name="a"/><link name="b"/><link name="c"/>' + "".join(
             f'<joint name="{name}" type="{kind}"><parent link="a"/><child link="{name}"/>{inner}</joint>'
             for name, kind, inner in (("b", "ball", ""), ("c", "continuous", '<mimic joint="b"/>'))
@@ -131,13 +132,13 @@ def test_connecting_to_either() -> None:
         for mimic in (None, True):
             with connect(target, mimic=mimic, timeout_s=WAIT_S) as robot:
                 assert robot.nv == 8
-        with pytest.raises(InvalidArgumentError, match=naming("mimic", "joint")) as caught:
+        with pytest.raises(InvalidArgumentError, match=naming("mimic", "joint")) as excinfo:
             connect(target, mimic=False, timeout_s=WAIT_S)
-        assert caught.value.path == "mimic"
+        assert excinfo.value.path == "mimic"
 
 
 @pytest.mark.parametrize(("mimic", "nv"), [(True, 8), (False, 9)])
 def test_a_server_and_a_plant_have_the_option(mimic: bool, nv: int) -> None:
-    settings = ServerSettings(robots=[str(PANDA)], endpoints=["inproc://mimic"], prepare=False, mimic=mimic)
+    settings = ServerSettings(robots=[str(PANDA)], endpoints=["tcp://127.0.0.1:0"], prepare=False, mimic=mimic)
     assert open_server(settings, lambda line: None).service.robots["panda"].nv == nv
     assert ServerSettings().mimic is PlantParameters(robot="-").mimic is True

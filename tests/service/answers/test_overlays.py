@@ -33,7 +33,7 @@ from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.registry import Registry, Served
 from dyn_service.service.server.answering.service import Service
-from dyn_service.service.server.app import Dispatcher
+from dyn_service.service.server.dispatcher import Dispatcher
 from dyn_service.service.server.workers.pool import ThreadWorker
 from tests.conftest import URDF
 from tests.overlays import State, drawn, numbers
@@ -63,48 +63,48 @@ def server(request: pytest.FixtureRequest, robot: Robot) -> Iterator[Server]:
         yield serving
 
 
-def same(one: Any, other: Any) -> None:
-    for name, array in other.items():
-        np.testing.assert_array_equal(one[name], array)
+def same(actual: Any, expected: Any) -> None:
+    for name, array in expected.items():
+        np.testing.assert_array_equal(actual[name], array)
 
 
 @pytest.mark.parametrize("query", ["inverse_dynamics", "constraint_forces", "jacobians"])
 def test_the_same_bits_from_both_clients(server: Server, robot: Robot, edit: Overlay, query: str) -> None:
-    row, at = QUERIES[query], State(robot, 1)
-    given = at.inputs(row)
-    ours = numbers(robot.evaluate(query, {**given, "overlay": edit}), row)
+    row, state = QUERIES[query], State(robot, 1)
+    arguments = state.inputs(row)
+    ours = numbers(robot.evaluate(query, {**arguments, "overlay": edit}), row)
     with Client(server.endpoints[0], timeout_s=120.0) as client:
-        found = getattr(client.robot(NAME), query)(**given, overlay=edit)
-        same({name: found if row.output else getattr(found, name) for name in ours}, ours)
+        answer = getattr(client.robot(NAME), query)(**arguments, overlay=edit)
+        same({name: answer if row.output else getattr(answer, name) for name in ours}, ours)
 
     async def awaited() -> Any:
         async with AsyncClient(server.endpoints[0], timeout_s=120.0) as other:
-            return await getattr(await other.robot(NAME), query)(**given, overlay=edit)
+            return await getattr(await other.robot(NAME), query)(**arguments, overlay=edit)
 
-    found = asyncio.run(awaited())
-    same({name: found if row.output else getattr(found, name) for name in ours}, ours)
+    answer = asyncio.run(awaited())
+    same({name: answer if row.output else getattr(answer, name) for name in ours}, ours)
 
 
 def test_remote_robots_with_an_overlay(server: Server, robot: Robot, edit: Overlay) -> None:
     q, v, a = state(robot)
     link, joint = robot.link_names[-1], robot.joint_names[1]
-    many = Overlay(Payload(link, [0.5, 1.0]), gravity=(0.0, 0.0, -1.6))
+    batch_overlay = Overlay(Payload(link, [0.5, 1.0]), gravity=(0.0, 0.0, -1.6))
     with Client(server.endpoints[0], timeout_s=120.0) as client:
-        for overlay in (edit, many):
-            remote, own = client.robot(NAME).with_timeout(60.0).overlaid(overlay), robot.overlaid(overlay)
+        for overlay in (edit, batch_overlay):
+            remote, local = client.robot(NAME).with_timeout(60.0).overlaid(overlay), robot.overlaid(overlay)
             same(
                 vars(remote.constraint_forces(q, v, a)),
-                numbers(own.evaluate("constraint_forces", {"q": q, "v": v, "tau": a}), QUERIES["constraint_forces"]),
+                numbers(local.evaluate("constraint_forces", {"q": q, "v": v, "tau": a}), QUERIES["constraint_forces"]),
             )
             np.testing.assert_array_equal(
-                remote.with_timeout(50.0).imu(q, v, a).specific_force, own.imu(q, v, a).specific_force
+                remote.with_timeout(50.0).imu(q, v, a).specific_force, local.imu(q, v, a).specific_force
             )
-            np.testing.assert_array_equal(remote.gravity, own.gravity)
-            motion, expected = (each.simulate(q, v, dt=1e-3, steps=7, every=2) for each in (remote, own))
+            np.testing.assert_array_equal(remote.gravity, local.gravity)
+            motion, expected = (overlaid.simulate(q, v, dt=1e-3, steps=7, every=2) for overlaid in (remote, local))
             np.testing.assert_array_equal(motion.q, expected.q)
-        found = remote.evaluate(["mass_matrix", "energy"], q=q, v=v)
+        answers = remote.evaluate(["mass_matrix", "energy"], q=q, v=v)
         np.testing.assert_array_equal(
-            found["mass_matrix"], own.evaluate(["mass_matrix", "energy"], q=q, v=v)["mass_matrix"]
+            answers["mass_matrix"], local.evaluate(["mass_matrix", "energy"], q=q, v=v)["mass_matrix"]
         )
         assert client.robot(NAME).overlaid(Overlay(locked=[joint])).free.tolist() == [1.0, 0.0]
         remote.close()
@@ -128,21 +128,27 @@ def test_remote_robots_with_an_overlay(server: Server, robot: Robot, edit: Overl
 def test_batches_and_motions_and_verification(server: Server, robot: Robot) -> None:
     q, v, a = state(robot)
     link = robot.link_names[-1]
-    many = Overlay(Payload(link, [0.5, 1.0, 2.0]), joints={robot.joint_names[0]: JointNumbers(damping=[[1.0], [2.0]])})
+    batch_overlay = Overlay(
+        Payload(link, [0.5, 1.0, 2.0]), joints={robot.joint_names[0]: JointNumbers(damping=[[1.0], [2.0]])}
+    )
     with Client(server.endpoints[0], timeout_s=120.0) as client:
         remote = client.robot(NAME)
-        tau = remote.inverse_dynamics(q, v, a, overlay=many)
+        tau = remote.inverse_dynamics(q, v, a, overlay=batch_overlay)
         assert tau.shape == (2, 3, 2)
-        np.testing.assert_array_equal(tau, robot.inverse_dynamics(q, v, a, overlay=many))
-        here, there = (each.simulate(q, v, dt=1e-3, steps=7, every=2, overlay=many) for each in (robot, remote))
-        assert here.q.shape == (2, 3, 4, 2)
-        np.testing.assert_array_equal(there.q, here.q)
+        np.testing.assert_array_equal(tau, robot.inverse_dynamics(q, v, a, overlay=batch_overlay))
+        local, from_server = (
+            asked_robot.simulate(q, v, dt=1e-3, steps=7, every=2, overlay=batch_overlay)
+            for asked_robot in (robot, remote)
+        )
+        assert local.q.shape == (2, 3, 4, 2)
+        np.testing.assert_array_equal(from_server.q, local.q)
         by_function = [
-            each.simulate(q, v, lambda t, q, v: -v, dt=1e-3, steps=3, overlay=many) for each in (robot, remote)
+            asked_robot.simulate(q, v, lambda t, q, v: -v, dt=1e-3, steps=3, overlay=batch_overlay)
+            for asked_robot in (robot, remote)
         ]
         np.testing.assert_array_equal(by_function[1].q, by_function[0].q)
-        found = remote.verify(q, v, a, overlay=many)
-        assert max(float(x.max()) for x in found.values()) < 1e-11
+        residuals = remote.verify(q, v, a, overlay=batch_overlay)
+        assert max(float(x.max()) for x in residuals.values()) < 1e-11
 
 
 FAULTS: list[tuple[Overlay, type[DynError], str]] = [
@@ -165,9 +171,9 @@ def test_faults_name_their_place(
             lambda: remote.simulate(q, v, dt=1e-3, steps=1, overlay=overlay),
             lambda: client.overlay_robot(NAME, overlay, name="other"),
         ):
-            with pytest.raises(kind) as caught:
+            with pytest.raises(kind) as excinfo:
                 ask()
-            assert caught.value.path == path
+            assert excinfo.value.path == path
 
 
 def test_what_is_packed_is_unpacked() -> None:
@@ -180,21 +186,21 @@ def test_what_is_packed_is_unpacked() -> None:
         (0, 0, -1),
     )
     for overlay in (whole, Overlay()):
-        sent = msgpack.unpackb(msgpack.packb(json_of(pack_overlay(overlay, "inputs.overlay"))))
-        found = unpack_overlay(sent, "inputs.overlay")
-        assert found.locked == overlay.locked
-        assert set(found.links) == set(overlay.links)
-        assert overlay_lead(found) == overlay_lead(overlay)
-        again = pack_overlay(found, "inputs.overlay")
-        assert json_of(again) == json_of(pack_overlay(overlay, "inputs.overlay"))
+        packed = msgpack.unpackb(msgpack.packb(json_of(pack_overlay(overlay, "inputs.overlay"))))
+        unpacked = unpack_overlay(packed, "inputs.overlay")
+        assert unpacked.locked == overlay.locked
+        assert set(unpacked.links) == set(overlay.links)
+        assert overlay_lead(unpacked) == overlay_lead(overlay)
+        packed_twice = pack_overlay(unpacked, "inputs.overlay")
+        assert json_of(packed_twice) == json_of(pack_overlay(overlay, "inputs.overlay"))
 
 
 def json_of(value: Any) -> Any:
     """A packed value in plain ones, numbers without axes as arrays have them."""
     if isinstance(value, dict):
-        return {key: json_of(each) for key, each in value.items()}
+        return {key: json_of(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [json_of(each) for each in value]
+        return [json_of(entry) for entry in value]
     if isinstance(value, float):
         value = np.array(value)
     if isinstance(value, np.ndarray):
@@ -208,10 +214,10 @@ def test_cost_is_foretold_of_all_robots(robot: Robot) -> None:
     """So many robots are as many states, whatever the state's own axes."""
     service = Service([robot], limits=RequestLimits(max_states=100))
     q, v, a = (x.tolist() for x in state(robot))
-    for query, given in (("inverse_dynamics", {"a": a}), ("verify", {"a": a})):
-        many = {"payloads": [{"link": robot.link_names[-1], "mass": [1.0] * 101}]}
-        asked = request(query, NAME, inputs={"q": q, "v": v, **given, "overlay": many})
-        reply = msgpack.unpackb(service.handle(msgpack.packb(asked), perf_counter_ns()))
+    for query, query_inputs in (("inverse_dynamics", {"a": a}), ("verify", {"a": a})):
+        batch_overlay = {"payloads": [{"link": robot.link_names[-1], "mass": [1.0] * 101}]}
+        message = request(query, NAME, inputs={"q": q, "v": v, **query_inputs, "overlay": batch_overlay})
+        reply = msgpack.unpackb(service.handle(msgpack.packb(message), perf_counter_ns()))
         assert reply["error"]["code"] == "RESOURCE_EXHAUSTED"
         assert "101 states" in reply["error"]["message"]
 
@@ -247,9 +253,9 @@ def test_numbers_of_an_overlay_that_overflow_are_said_to_be_its_own(robot: Robot
     service = Service([robot])
     q, v, tau = (x.tolist() for x in state(robot))
     inputs = {"q": q, "v": v, **({"tau": tau} if query == "forward_dynamics" else {})}
-    laid = {"joints": {robot.joint_names[0]: joint}}
+    overlay_map = {"joints": {robot.joint_names[0]: joint}}
     with np.errstate(all="ignore"):
-        error = ask(service, msgpack.packb(request(query, NAME, inputs={**inputs, "overlay": laid})))["error"]
+        error = ask(service, msgpack.packb(request(query, NAME, inputs={**inputs, "overlay": overlay_map})))["error"]
     assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", "inputs.overlay")
     assert unnamed(error["message"], "overlay", "numbers") == []
     heavy = Service([robot.overlaid(Overlay(joints={robot.joint_names[0]: JointNumbers(**joint)}))])
@@ -272,15 +278,19 @@ def test_a_robot_is_served_once_more(server: Server, robot: Robot, edit: Overlay
             assert (other.inverse_dynamics(q, v, a) == view.inverse_dynamics(q, v, a)).all()
         motion = other.simulate(q, v, dt=1e-3, steps=3)
         assert np.array_equal(motion.q, view.simulate(q, v, dt=1e-3, steps=3).q)
-        again = client.overlay_robot(NAME, edit, name="other")
-        assert again.fingerprint == other.fingerprint
+        second = client.overlay_robot(NAME, edit, name="other")
+        assert second.fingerprint == other.fingerprint
         with pytest.raises(FailedPreconditionError, match="unload the other first"):
             client.overlay_robot(NAME, Overlay(), name="other")
         heavier = client.overlay_robot("other", Overlay(Payload(robot.link_names[-1], 1.0)), name="more")
         expected = view.with_payload(Payload(robot.link_names[-1], 1.0)).gravity_forces(q)
         assert (heavier.gravity_forces(q) == expected).all()
         served = server.service.registry.served
-        assert served["more"].robot._library is served["other"].robot._library is served[NAME].robot._library
+        assert (
+            served["more"].robot.evaluator.library
+            is served["other"].robot.evaluator.library
+            is served[NAME].robot.evaluator.library
+        )
         for name in ("other", "more"):
             client.unload_robot(name)
         with pytest.raises(NotFoundError, match="there is no robot 'other'"):
@@ -288,9 +298,9 @@ def test_a_robot_is_served_once_more(server: Server, robot: Robot, edit: Overlay
 
     async def awaited() -> tuple[str, ...]:
         async with AsyncClient(server.endpoints[0], timeout_s=240.0) as client:
-            made = await client.overlay_robot(NAME, edit, name="third", expires_s=100.0)
+            third = await client.overlay_robot(NAME, edit, name="third", expires_s=100.0)
             await client.unload_robot("third")
-            return made.name, made.fingerprint
+            return third.name, third.fingerprint
 
     assert asyncio.run(awaited()) == ("third", robot.overlaid(edit, name="third").fingerprint)
 
@@ -324,11 +334,11 @@ def test_who_is_unused_expires(robot: Robot, caplog: pytest.LogCaptureFixture) -
     assert ask(service, overlaying(light, expires_s=10.0))["ok"]
     assert ask(service, overlaying(light, "stays"))["ok"]
     q = np.zeros(robot.nv)
-    asked = msgpack.packb(request("gravity_forces", "other", inputs={"q": q.tolist()}))
+    message = msgpack.packb(request("gravity_forces", "other", inputs={"q": q.tolist()}))
     for _ in range(3):
         clock.s += 9.0
         service.expire(clock())
-        assert ask(service, asked)["ok"]
+        assert ask(service, message)["ok"]
     plan = service.registry.served["other"].plans["gravity_forces"]
     assert plan.fast_path is not None
     clock.s += 9.0
@@ -343,11 +353,11 @@ def test_who_is_unused_expires(robot: Robot, caplog: pytest.LogCaptureFixture) -
     assert set(service.registry.served) == {NAME, "stays"}
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name.endswith("audit")]
     assert [(line["query"], line["robot"], line["outcome"]) for line in lines] == [("unload_robot", "other", "ok")]
-    error = ask(service, asked)["error"]
+    error = ask(service, message)["error"]
     assert error["code"] == "NOT_FOUND"
     assert unnamed(error["message"], "'other'", "expired", "10 s") == []
     assert ask(service, overlaying(light))["ok"]
-    assert ask(service, asked)["ok"]
+    assert ask(service, message)["ok"]
     clock.s += 1e6
     service.expire(clock())
     assert "other" in service.registry.served  # loading it again keeps it
@@ -357,12 +367,12 @@ def test_who_expires_is_looked_for_when_one_may() -> None:
     """A turn of the server costs nothing for robots that may not have expired yet, however many there are."""
     robot, clock = Robot.from_urdf(URDF / f"{NAME}.urdf"), Clock()
     registry = Registry([robot], 64, Metrics(), clock)
-    looked: list[str] = []
+    lookups: list[str] = []
 
     class Counted(Served):
         @property
         def expires_ns(self) -> float:
-            looked.append(self.robot.name)
+            lookups.append(self.robot.name)
             return super().expires_ns
 
     for k, expires_s in enumerate((10.0, 20.0)):
@@ -371,21 +381,21 @@ def test_who_expires_is_looked_for_when_one_may() -> None:
     for _ in range(5):
         clock.s += 1.0
         assert registry.expire(clock()) == []
-    first = len(looked)
+    first = len(lookups)
     assert first <= 4
     clock.s += 6.0
-    assert [each.robot.name for each in registry.expire(clock())] == ["0"]
-    later = len(looked)
+    assert [served.robot.name for served in registry.expire(clock())] == ["0"]
+    lookup_count = len(lookups)
     for _ in range(5):
         clock.s += 1.0
         registry.get("1")
         assert registry.expire(clock()) == []
-    assert len(looked) == later
+    assert len(lookups) == lookup_count
     registry.add(robot.overlaid(Overlay(), name="2"), 1e-3)
     clock.s += 1.0
-    assert [each.robot.name for each in registry.expire(clock())] == ["2"]
+    assert [served.robot.name for served in registry.expire(clock())] == ["2"]
     clock.s += 25.0
-    assert [each.robot.name for each in registry.expire(clock())] == ["1"]
+    assert [served.robot.name for served in registry.expire(clock())] == ["1"]
 
 
 def test_who_is_worked_on_is_used(robot: Robot) -> None:
@@ -424,9 +434,9 @@ def test_a_computation_in_a_worker_is_a_use(server: Server, robot: Robot) -> Non
             lambda: other.simulate(q, v, dt=1e-3, steps=1),
             lambda: other.gravity_forces(np.zeros((4096, robot.nv))),
         ):
-            served.used_ns = before = served.used_ns - 10**9
+            served.used_ns = used_before_ns = served.used_ns - 10**9
             ask_it()
-            assert served.used_ns > before
+            assert served.used_ns > used_before_ns
         client.unload_robot("moved")
 
 
@@ -443,12 +453,12 @@ def test_the_short_way_is_a_use(robot: Robot) -> None:
     service = Service([robot], allow_load=True)
     assert ask(service, overlaying({}, expires_s=1e3))["ok"]
     with_arrays = {"dtype": "<f8", "shape": [robot.nv], "data": np.zeros(robot.nv).tobytes()}
-    asked = msgpack.packb(request("gravity_forces", "other", inputs={"q": with_arrays}))
-    assert ask(service, asked)["ok"]
+    message = msgpack.packb(request("gravity_forces", "other", inputs={"q": with_arrays}))
+    assert ask(service, message)["ok"]
     plan = service.registry.served["other"].plans["gravity_forces"]
-    before = perf_counter_ns()
-    assert service.answer_single_state(asked, perf_counter_ns()) is not None
-    assert plan.used_ns >= before
+    time_before_ns = perf_counter_ns()
+    assert service.answer_single_state(message, perf_counter_ns()) is not None
+    assert plan.used_ns >= time_before_ns
 
 
 @pytest.mark.parametrize(
@@ -490,8 +500,8 @@ def test_on_the_command_line(server: Server, robot: Robot, tmp_path: Path) -> No
     overlay = {"payloads": [{"link": robot.link_names[-1], "mass": 2.0}]}
     values = calling.read_values(json.dumps({"q": q, "overlay": overlay}), [])
     with Client(server.endpoints[0], timeout_s=120.0) as client:
-        found = calling._answer(client, QUERIES["gravity_forces"], NAME, values)
-    assert found["forces"] == robot.with_payload(Payload(robot.link_names[-1], 2.0)).gravity_forces(q).tolist()
+        answer = calling._answer(client, QUERIES["gravity_forces"], NAME, values)
+    assert answer["forces"] == robot.with_payload(Payload(robot.link_names[-1], 2.0)).gravity_forces(q).tolist()
 
 
 def test_a_payload_in_place_of_an_overlay_is_refused_with_the_way_to_pass_it(server: Server, robot: Robot) -> None:

@@ -20,9 +20,8 @@ from dyn_service.service.server.app import open_server
 from dyn_service.service.server.settings import ServerSettings
 from tests.conftest import URDF
 from tests.passive import restless
-from tests.service.conftest import WAIT_MS, assert_same, sample
+from tests.service.conftest import WAIT_S, assert_same, sample
 
-WAIT_S = WAIT_MS / 1e3
 CHOOSING = [name for name, row in QUERIES.items() if row.passive_option is not None]
 
 
@@ -37,9 +36,9 @@ def endpoint(request: pytest.FixtureRequest, robot: Robot) -> Iterator[str]:
         yield server.endpoints[0]
 
 
-def same_motion(found: Any, expected: Any) -> bool:
+def same_motion(motion: Any, expected: Any) -> bool:
     """To the last bit."""
-    return found.q.tobytes() == expected.q.tobytes() and found.v.tobytes() == expected.v.tobytes()
+    return motion.q.tobytes() == expected.q.tobytes() and motion.v.tobytes() == expected.v.tobytes()
 
 
 def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
@@ -48,6 +47,7 @@ def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
         "verify",
         "simulate",
         "contact_dynamics",
+        "independent_motion",
         "simulate_rheonomic",
         "ground_reactions",
     ]
@@ -55,8 +55,8 @@ def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
 
 def test_a_client_knows_what_acts(robot: Robot, endpoint: str) -> None:
     with Client(endpoint, timeout_s=WAIT_S) as client:
-        found = client.robot("cart_pendulum").description.passive
-    assert found == robot.description.passive == ("damping", "friction", "armature", "springs")
+        parts = client.robot("cart_pendulum").description.passive
+    assert parts == robot.description.passive == ("damping", "friction", "armature", "springs")
     assert robot.without_passive.description.passive == ()
 
 
@@ -66,9 +66,9 @@ def test_both_answers_are_those_of_this_process(robot: Robot, endpoint: str, que
         remote = client.robot("cart_pendulum")
         for lead in ((), (5,)):
             vectors, numbers = sample(robot, query, lead)
-            acting = getattr(robot, query)(*vectors.values(), **numbers)
+            with_passive = getattr(robot, query)(*vectors.values(), **numbers)
             bare = getattr(robot.without_passive, query)(*vectors.values(), **numbers)
-            for passive, expected in ((True, acting), (False, bare), (False, bare)):
+            for passive, expected in ((True, with_passive), (False, bare), (False, bare)):
                 assert_same(getattr(remote, query)(*vectors.values(), **numbers, passive=passive), expected)
                 assert_same(getattr(robot, query)(*vectors.values(), **numbers, passive=passive), expected)
 
@@ -79,16 +79,16 @@ def test_computations_do_the_same(robot: Robot, endpoint: str) -> None:
     with Client(endpoint, timeout_s=WAIT_S) as client:
         remote = client.robot("cart_pendulum")
         for passive in (True, False):
-            here, there = (each.verify(q, v, a, passive=passive) for each in (robot, remote))
-            assert {name: float(x) for name, x in here.items()} == {name: float(x) for name, x in there.items()}
+            local, from_server = (asked_robot.verify(q, v, a, passive=passive) for asked_robot in (robot, remote))
+            assert {name: float(x) for name, x in local.items()} == {name: float(x) for name, x in from_server.items()}
             for integrator in ("rk4", "implicit_midpoint", "adaptive"):
                 for tau in functions:
-                    asked: dict[str, Any] = {"dt": 1e-2, "steps": 6, "integrator": integrator, "passive": passive}
-                    assert same_motion(remote.simulate(q, v, tau, **asked), robot.simulate(q, v, tau, **asked))
-            given = {robot.joint_names[0]: np.full((5, 3), 0.1)}
-            asked = {"dt": 1e-2, "steps": 4, "passive": passive}
-            expected = robot.simulate_rheonomic(given, [0.2], [0.3], **asked)
-            assert same_motion(remote.simulate_rheonomic(given, [0.2], [0.3], **asked), expected)
+                    arguments: dict[str, Any] = {"dt": 1e-2, "steps": 6, "integrator": integrator, "passive": passive}
+                    assert same_motion(remote.simulate(q, v, tau, **arguments), robot.simulate(q, v, tau, **arguments))
+            prescribed = {robot.joint_names[0]: np.full((5, 3), 0.1)}
+            arguments = {"dt": 1e-2, "steps": 4, "passive": passive}
+            expected = robot.simulate_rheonomic(prescribed, [0.2], [0.3], **arguments)
+            assert same_motion(remote.simulate_rheonomic(prescribed, [0.2], [0.3], **arguments), expected)
 
 
 def test_an_asynchronous_client(robot: Robot, endpoint: str) -> None:
@@ -98,8 +98,8 @@ def test_an_asynchronous_client(robot: Robot, endpoint: str) -> None:
         async with AsyncClient(endpoint, timeout_s=WAIT_S) as client:
             remote = await client.robot("cart_pendulum")
             for passive in (True, False):
-                found = await remote.inverse_dynamics(q, v, a, passive=passive)
-                assert_same(found, robot.inverse_dynamics(q, v, a, passive=passive))
+                torque = await remote.inverse_dynamics(q, v, a, passive=passive)
+                assert_same(torque, robot.inverse_dynamics(q, v, a, passive=passive))
                 motion = await remote.simulate(q, v, dt=1e-2, steps=3, passive=passive)
                 assert same_motion(motion, robot.simulate(q, v, dt=1e-2, steps=3, passive=passive))
 
@@ -109,9 +109,9 @@ def test_an_asynchronous_client(robot: Robot, endpoint: str) -> None:
 def test_verification_beside_an_answer_is_of_who_answers(robot: Robot, endpoint: str) -> None:
     q, v, a = np.full((3, 2), 0.4)
     command = ["call", "inverse_dynamics", "--server", endpoint, "--timeout", str(WAIT_S)]
-    asked = [f"{name}={x.tolist()}".replace(" ", "") for name, x in (("q", q), ("v", v), ("a", a))]
-    for more, expected in ((), robot), (("passive=false",), robot.without_passive):
-        done = CliRunner().invoke(app, [*command, *asked, *more, "verify=true"])
+    words = [f"{name}={x.tolist()}".replace(" ", "") for name, x in (("q", q), ("v", v), ("a", a))]
+    for option_words, expected in ((), robot), (("passive=false",), robot.without_passive):
+        done = CliRunner().invoke(app, [*command, *words, *option_words, "verify=true"])
         assert done.exit_code == 0, done.output
         answer = json.loads(done.stdout)
         assert answer["tau"] == expected.inverse_dynamics(q, v, a).tolist()
@@ -126,19 +126,19 @@ def test_a_wrong_choice_is_refused_with_its_path(endpoint: str) -> None:
             lambda: remote.mass_matrix(q, passive="no"),  # type: ignore[arg-type]
             lambda: remote.simulate(q, q, dt=1e-3, steps=1, passive=0.5),  # type: ignore[arg-type]
         ):
-            with pytest.raises(InvalidArgumentError, match="passive must be true or false, found") as caught:
+            with pytest.raises(InvalidArgumentError, match="passive must be true or false, found") as excinfo:
                 ask()
-            assert caught.value.path == "options.passive"
+            assert excinfo.value.path == "options.passive"
 
 
-def test_what_has_no_answer_without_its_rotor_says_so() -> None:
+def test_what_has_no_answer_without_its_rotor_says_so(ipc_endpoint: str) -> None:
     text = (
         '<robot name="r"><link name="a"/><link name="b"/>'
         '<joint name="j" type="continuous"><parent link="a"/><child link="b"/></joint></robot>'
     )
     with (
-        Server([restless(text, 0, {"armature"})], endpoints=["inproc://rotor"]) as server,
-        Client(server.endpoints[0], timeout_s=WAIT_S) as client,
+        Server([restless(text, 0, {"armature"})], endpoints=[ipc_endpoint]),
+        Client(ipc_endpoint, timeout_s=WAIT_S) as client,
     ):
         remote = client.robot("r")
         assert np.isfinite(remote.forward_dynamics([0.1], [0.2], [3.0])).all()
@@ -151,8 +151,8 @@ def test_a_push_on_the_bare_robot(robot: Robot, endpoint: str) -> None:
     q = np.full(2, 0.2)
     push = Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0), frame="world")
     with Client(endpoint, timeout_s=WAIT_S) as client:
-        found = client.robot("cart_pendulum").inverse_dynamics(q, q, q, wrenches=push, passive=False)
-    assert_same(found, robot.without_passive.inverse_dynamics(q, q, q, wrenches=push))
+        torque = client.robot("cart_pendulum").inverse_dynamics(q, q, q, wrenches=push, passive=False)
+    assert_same(torque, robot.without_passive.inverse_dynamics(q, q, q, wrenches=push))
 
 
 def joint_file(folder: Path, robot: str = "cart_pendulum", **joints: Any) -> str:
@@ -165,13 +165,13 @@ def test_a_server_takes_joint_files(tmp_path: Path) -> None:
     urdf = str(URDF / "cart_pendulum.urdf")
     names = Robot.from_urdf(urdf).joint_names
     file = joint_file(tmp_path, **{names[0]: {"damping": 0.25}})
-    settings = ServerSettings(robots=[urdf], joints=[file], endpoints=["inproc://joint-files"], prepare=False)
+    settings = ServerSettings(robots=[urdf], joints=[file], endpoints=["tcp://127.0.0.1:0"], prepare=False)
     server = open_server(settings, lambda line: None)
     assert server.service.robots["cart_pendulum"].tree.passive.damping.tolist() == [0.25, 0.0]
     for joints, message in (
         ([file, file], "are both for robot 'cart_pendulum'"),
         ([joint_file(tmp_path, "scara")], "is for robot 'scara', which is not served"),
     ):
-        with pytest.raises(InvalidArgumentError, match=message) as caught:
+        with pytest.raises(InvalidArgumentError, match=message) as excinfo:
             open_server(ServerSettings(robots=[urdf], joints=joints, prepare=False), lambda line: None)
-        assert caught.value.path == "joints"
+        assert excinfo.value.path == "joints"

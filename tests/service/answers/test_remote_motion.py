@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ import pytest
 from dyn_service import AsyncClient, Client, Payload, Robot, Server, Wrench
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.simulation import parts as client_motion
-from tests.conftest import URDF
 from tests.phrases import naming
 from tests.service.conftest import array, floating, request
 from tests.trees import configuration
@@ -26,23 +25,6 @@ STEPS = 16
 SAMPLES = np.random.default_rng(1).normal(size=(STEPS, 4)) * [10.0, 5.0, 40.0, 1e-3]
 FORCES = np.random.default_rng(2).normal(size=(STEPS, 3)) * 20.0
 BRICK = Payload("quill", 1.5, com=(0.05, 0.0, -0.1), inertia=np.diag([0.01, 0.02, 0.02]))
-
-
-@pytest.fixture(scope="module")
-def scara() -> Robot:
-    return Robot.from_urdf(URDF / "scara.urdf")
-
-
-@pytest.fixture(scope="module")
-def server(scara: Robot) -> Iterator[Server]:
-    with Server([scara], endpoints=["tcp://127.0.0.1:0"]) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[Client]:
-    with Client(server.endpoints[0], timeout_s=240.0) as client:
-        yield client
 
 
 @pytest.fixture
@@ -82,12 +64,12 @@ def steps_of(integrator: str, loads: str) -> int:
     return 4 if integrator == "adaptive" and loads == "functions" else STEPS
 
 
-def same(there: Any, here: Any) -> None:
+def same(remote: Any, local: Any) -> None:
     for name in ("t", "q", "v", "p"):
-        if getattr(here, name) is None:
-            assert getattr(there, name) is None
+        if getattr(local, name) is None:
+            assert getattr(remote, name) is None
         else:
-            np.testing.assert_array_equal(getattr(there, name), getattr(here, name), err_msg=name)
+            np.testing.assert_array_equal(getattr(remote, name), getattr(local, name), err_msg=name)
 
 
 @pytest.mark.usefixtures("short_parts")
@@ -114,9 +96,9 @@ def test_remote_motions_are_local_ones_to_the_last_bit(
 def test_batches_too(scara: Robot, client: Client, integrator: Any, loads: str) -> None:
     steps = steps_of(integrator, loads)
     arguments: dict[str, Any] = {"dt": 1e-3, "steps": steps, "integrator": integrator, **LOADS[loads]}
-    here = scara.simulate(*start(scara, 2, 3), **arguments)
-    assert here.q.shape == (2, 3, steps + 1, 4)
-    same(client.robot("scara").simulate(*start(scara, 2, 3), **arguments), here)
+    local = scara.simulate(*start(scara, 2, 3), **arguments)
+    assert local.q.shape == (2, 3, steps + 1, 4)
+    same(client.robot("scara").simulate(*start(scara, 2, 3), **arguments), local)
 
 
 @pytest.mark.parametrize("integrator", ALL)
@@ -145,20 +127,20 @@ def test_remote_motions_go_on(scara: Robot, client: Client, integrator: Any) -> 
 @pytest.mark.parametrize("integrator", ALL)
 def test_fewer_steps_than_are_recorded(scara: Robot, client: Client, integrator: Any) -> None:
     arguments: dict[str, Any] = {"dt": 1e-3, "steps": 5, "every": 9, "integrator": integrator, "first_step": 4}
-    here = scara.simulate(*start(scara, 2), **arguments)
-    assert here.q.shape == (2, 1, 4)
-    assert here.t.tolist() == [0.004]
-    same(client.robot("scara").simulate(*start(scara, 2), **arguments), here)
+    local = scara.simulate(*start(scara, 2), **arguments)
+    assert local.q.shape == (2, 1, 4)
+    assert local.t.tolist() == [0.004]
+    same(client.robot("scara").simulate(*start(scara, 2), **arguments), local)
 
 
 @pytest.mark.parametrize("tau", [None, feedback], ids=["none", "function"])
 @pytest.mark.parametrize("integrator", ["rk4", "adaptive"])
-def test_fewer_steps_asynchronously(scara: Robot, server: Server, integrator: Any, tau: Any) -> None:
+def test_fewer_steps_asynchronously(scara: Robot, scara_server: Server, integrator: Any, tau: Any) -> None:
     """With adaptive steps and a function there is nothing to ask the server at all."""
     arguments: dict[str, Any] = {"dt": 1e-3, "steps": 2, "every": 5, "integrator": integrator}
 
     async def run() -> Any:
-        async with AsyncClient(server.endpoints[0], timeout_s=240.0) as client:
+        async with AsyncClient(scara_server.endpoints[0], timeout_s=240.0) as client:
             return await (await client.robot("scara")).simulate(*start(scara), tau, **arguments)
 
     same(asyncio.run(run()), scara.simulate(*start(scara), tau, **arguments))
@@ -167,13 +149,13 @@ def test_fewer_steps_asynchronously(scara: Robot, server: Server, integrator: An
 @pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize("loads", ["samples", "functions"])
 @pytest.mark.parametrize("integrator", ["rk4", "implicit_midpoint", "adaptive"])
-def test_asynchronously(scara: Robot, server: Server, integrator: Any, loads: str) -> None:
+def test_asynchronously(scara: Robot, scara_server: Server, integrator: Any, loads: str) -> None:
     arguments: dict[str, Any] = {
         "dt": 1e-3, "steps": steps_of(integrator, loads), "integrator": integrator, **LOADS[loads],
     }  # fmt: skip
 
     async def run() -> Any:
-        async with AsyncClient(server.endpoints[0], timeout_s=240.0) as client:
+        async with AsyncClient(scara_server.endpoints[0], timeout_s=240.0) as client:
             robot = await client.robot("scara")
             return await robot.simulate(*start(scara), **arguments)
 
@@ -201,14 +183,14 @@ JOLTS[12:, 1] = 1e180
 def test_divergence_is_told_alike(scara: Robot, client: Client, integrator: Any, method: Any, tau: Any) -> None:
     """The first step that is not finite, its time and its joint, in the third request as in one piece."""
     arguments: dict[str, Any] = {"dt": 1e-3, "steps": STEPS, "integrator": integrator, "method": method}
-    told = []
+    messages = []
     for robot in (scara, client.robot("scara")):
         with pytest.raises(
             FailedPreconditionError, match=naming(re.compile("step 1[1234]"), re.compile(r"t = 0\.01\d* s"))
-        ) as caught:
+        ) as excinfo:
             robot.simulate(*start(scara), tau, **arguments)
-        told.append(str(caught.value))
-    assert told[1] == told[0]
+        messages.append(str(excinfo.value))
+    assert messages[1] == messages[0]
 
 
 REFUSALS: list[tuple[dict[str, Any], type[DynError], str, str]] = [
@@ -231,15 +213,15 @@ REFUSALS: list[tuple[dict[str, Any], type[DynError], str, str]] = [
 def test_refusals(
     scara: Robot, client: Client, arguments: dict[str, Any], kind: type[DynError], path: str, message: str
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind) as excinfo:
         client.robot("scara").simulate(*start(scara), dt=1e-3, steps=2, **arguments)
-    assert caught.value.path == path
-    assert str(caught.value).startswith(message)
+    assert excinfo.value.path == path
+    assert str(excinfo.value).startswith(message)
 
 
 def test_the_first_request_holds_nothing_that_older_servers_refuse() -> None:
-    at = configuration(["a", "b", "c", "d"], ["revolute", "continuous", "prismatic", "revolute"])
-    asking = client_motion.simulate(at, np.zeros(4), np.zeros(4), None, dt=1e-3, steps=10)
+    joints = configuration(["a", "b", "c", "d"], ["revolute", "continuous", "prismatic", "revolute"])
+    asking = client_motion.simulate(joints, np.zeros(4), np.zeros(4), None, dt=1e-3, steps=10)
     inputs, options = next(asking)
     assert {name for name, value in inputs.items() if value is not None} == {"q", "v"}
     assert set(options) == {"dt", "steps", "every", "method"}
@@ -270,28 +252,33 @@ BARE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("inputs", "options", "path", "message"), BARE, ids=range(len(BARE)))
 def test_bare_requests_are_refused_by_name(
-    server: Server, bare: Callable[..., Any], inputs: dict[str, Any], options: dict[str, Any], path: str, message: str
+    scara_server: Server,
+    bare: Callable[..., Any],
+    inputs: dict[str, Any],
+    options: dict[str, Any],
+    path: str,
+    message: str,
 ) -> None:
     state = {name: array([0.1, 0.2, 0.3, 0.4]) for name in ("q", "v")}
-    asked = request("simulate", "scara", inputs={**state, **inputs}, options={"dt": 1e-3, "steps": 2, **options})
-    error = bare(server.endpoints[0]).ask(asked)["error"]
+    payload = request("simulate", "scara", inputs={**state, **inputs}, options={"dt": 1e-3, "steps": 2, **options})
+    error = bare(scara_server.endpoints[0]).ask(payload)["error"]
     assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", path)
     assert error["message"].startswith(message)
 
 
-def test_no_steps_are_accelerations(scara: Robot, server: Server, bare: Callable[..., Any]) -> None:
+def test_no_steps_are_accelerations(scara: Robot, scara_server: Server, bare: Callable[..., Any]) -> None:
     """As a client in another language asks for them, with a payload and a wrench."""
     state = {name: array([0.1, 0.2, 0.3, 0.4]) for name in ("q", "v", "tau")}
     payload = {"link": "quill", "mass": 1.5, "com": [0.05, 0.0, -0.1]}
     wrench = {"link": "outer_link", "force": [1.0, 2.0, 3.0]}
     for method in METHODS:
-        asked = request(
+        message = request(
             "simulate",
             "scara",
             inputs={**state, "payload": payload, "wrenches": wrench, "gravity": [0.0, 1.0, -9.0]},
             options={"dt": 1e-3, "steps": 0, "method": method},
         )
-        reply = bare(server.endpoints[0]).ask(asked)
+        reply = bare(scara_server.endpoints[0]).ask(message)
         assert set(reply["outputs"]) == {"a", "finite"}
         expected = scara.with_payload(Payload("quill", 1.5, (0.05, 0.0, -0.1))).forward_dynamics(
             *([0.1, 0.2, 0.3, 0.4],) * 3,
@@ -311,25 +298,25 @@ def enough(share: float) -> None:
         raise Enough
 
 
-@pytest.mark.parametrize("where", ["here", "remote", "awaited"])
-def test_what_progress_raises_ends_the_motion(scara: Robot, client: Client, where: str) -> None:
+@pytest.mark.parametrize("place", ["here", "remote", "awaited"])
+def test_what_progress_raises_ends_the_motion(scara: Robot, client: Client, place: str) -> None:
     """And what comes after it is as if the motion had not been."""
-    q, still = np.full(4, 0.1), np.zeros(4)
-    asked = {"dt": 1e-3, "steps": 6000, "every": 10, "progress": enough}
+    q, zeros = np.full(4, 0.1), np.zeros(4)
+    arguments = {"dt": 1e-3, "steps": 6000, "every": 10, "progress": enough}
 
     async def awaited() -> None:
         async with AsyncClient(client.endpoint, timeout_s=240.0) as other:
             robot = await other.robot("scara")
             with pytest.raises(Enough):
-                await robot.simulate(q, still, **asked)
+                await robot.simulate(q, zeros, **arguments)
             assert (await robot.mass_matrix(q)).tobytes() == scara.mass_matrix(q).tobytes()
 
-    if where == "awaited":
+    if place == "awaited":
         asyncio.run(awaited())
     else:
-        robot = scara if where == "here" else client.robot("scara")
+        robot = scara if place == "here" else client.robot("scara")
         with pytest.raises(Enough):
-            robot.simulate(q, still, **asked)
+            robot.simulate(q, zeros, **arguments)
         assert robot.mass_matrix(q).tobytes() == scara.mass_matrix(q).tobytes()
 
 
@@ -342,13 +329,13 @@ def test_adaptive_motion_of_quaternions_by_a_function() -> None:
         seen.append(np.linalg.norm(q[3:7]))
         return -0.1 * v
 
-    asked: dict[str, Any] = {"dt": 0.05, "steps": 2, "integrator": "adaptive"}
+    arguments: dict[str, Any] = {"dt": 0.05, "steps": 2, "integrator": "adaptive"}
     with (
         Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server,
         Client(server.endpoints[0], timeout_s=240.0) as client,
     ):
-        there = client.robot(robot.name).simulate(q, v, drag, **asked)
-    here = robot.simulate(q, v, drag, **asked)
-    np.testing.assert_array_equal(there.q, here.q)
-    np.testing.assert_array_equal(there.v, here.v)
+        remote = client.robot(robot.name).simulate(q, v, drag, **arguments)
+    local = robot.simulate(q, v, drag, **arguments)
+    np.testing.assert_array_equal(remote.q, local.q)
+    np.testing.assert_array_equal(remote.v, local.v)
     assert np.abs(np.array(seen) - 1.0).max() < 1e-15

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,23 +18,6 @@ from dyn_service.simulation.parts import RHEONOMIC_STEPS
 from tests.conftest import ROOT, URDF
 from tests.phrases import naming, unnamed
 from tests.service.conftest import array, request
-
-
-@pytest.fixture(scope="module")
-def scara() -> Robot:
-    return Robot.from_urdf(URDF / "scara.urdf")
-
-
-@pytest.fixture(scope="module")
-def server(scara: Robot) -> Iterator[Server]:
-    with Server([scara], endpoints=["tcp://127.0.0.1:0"]) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[Client]:
-    with Client(server.endpoints[0], timeout_s=240.0) as client:
-        yield client
 
 
 def swing(t: float) -> tuple[float, float, float]:
@@ -84,13 +67,13 @@ MOTIONS: list[dict[str, Any]] = [
 
 def arguments(robot: Robot, motion: dict[str, Any], *lead: int) -> dict[str, Any]:
     q0, v0 = 0.2 * np.random.default_rng(0).normal(size=(2, *lead, 3))
-    chosen = {"prescribed": given(robot), "q0": q0, "v0": v0, "dt": 1e-3} | motion
-    if chosen.pop("on grid", False):
-        chosen["prescribed"] = {robot.joint_names[1]: on_grid(chosen["steps"])}
-    if "wrenches" in chosen:
-        force = (1.0, 2.0, 3.0) if chosen["wrenches"] is True else chosen["wrenches"]
-        chosen["wrenches"] = [Wrench(robot.link_names[-1], force=force, point=(0.1, 0.0, 0.0))]
-    return chosen
+    options = {"prescribed": given(robot), "q0": q0, "v0": v0, "dt": 1e-3} | motion
+    if options.pop("on grid", False):
+        options["prescribed"] = {robot.joint_names[1]: on_grid(options["steps"])}
+    if "wrenches" in options:
+        force = (1.0, 2.0, 3.0) if options["wrenches"] is True else options["wrenches"]
+        options["wrenches"] = [Wrench(robot.link_names[-1], force=force, point=(0.1, 0.0, 0.0))]
+    return options
 
 
 @pytest.mark.parametrize("lead", [(), (2,)], ids=str)
@@ -99,30 +82,30 @@ def test_part_by_part_is_the_whole(
     scara: Robot, client: Client, motion: dict[str, Any], lead: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "RHEONOMIC_STEPS", PART)
-    asked = arguments(scara, motion, *lead)
-    here, there = scara.simulate_rheonomic(**asked), client.robot("scara").simulate_rheonomic(**asked)
+    call = arguments(scara, motion, *lead)
+    local, remote = scara.simulate_rheonomic(**call), client.robot("scara").simulate_rheonomic(**call)
     for name in ("t", "q", "v", "a", "tau"):
-        np.testing.assert_array_equal(getattr(there, name), getattr(here, name), err_msg=name)
+        np.testing.assert_array_equal(getattr(remote, name), getattr(local, name), err_msg=name)
 
 
-def test_asynchronously(scara: Robot, server: Server) -> None:
+def test_asynchronously(scara: Robot, scara_server: Server) -> None:
     seen: list[float] = []
-    asked = arguments(scara, {"steps": REALLY_LONG, "every": 5})
+    call = arguments(scara, {"steps": REALLY_LONG, "every": 5})
 
     async def run() -> Any:
-        async with AsyncClient(server.endpoints[0], timeout_s=240.0) as client:
+        async with AsyncClient(scara_server.endpoints[0], timeout_s=240.0) as client:
             robot = await client.robot("scara")
-            return await robot.simulate_rheonomic(**asked, progress=seen.append)
+            return await robot.simulate_rheonomic(**call, progress=seen.append)
 
-    found, expected = asyncio.run(run()), scara.simulate_rheonomic(**asked)
+    motion, expected = asyncio.run(run()), scara.simulate_rheonomic(**call)
     for name in ("t", "q", "v", "a", "tau"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        np.testing.assert_array_equal(getattr(motion, name), getattr(expected, name))
     assert seen == sorted(seen)
     assert len(seen) == 3
     assert seen[-1] == 1.0
 
 
-def test_nested_lists_on_the_grid_alone(scara: Robot, server: Server, bare: Callable[..., Any]) -> None:
+def test_nested_lists_on_the_grid_alone(scara: Robot, scara_server: Server, bare: Callable[..., Any]) -> None:
     """As a stranger would ask: rows on the grid, midpoints by the page's quintic, nothing else."""
     joint = scara.joint_names[1]
     inputs = {
@@ -131,12 +114,12 @@ def test_nested_lists_on_the_grid_alone(scara: Robot, server: Server, bare: Call
         "prescribed": on_grid(4)[:, None, :].tolist(),
     }
     options = {"joints": [joint], "dt": 1e-3, "steps": 4}
-    reply = bare(server.endpoints[0]).ask(request("simulate_rheonomic", "scara", inputs=inputs, options=options))
+    reply = bare(scara_server.endpoints[0]).ask(request("simulate_rheonomic", "scara", inputs=inputs, options=options))
     expected = scara.simulate_rheonomic({joint: on_grid(4)}, inputs["q"], inputs["v"], dt=1e-3, steps=4)
     for name in ("t", "q", "v", "a", "tau"):
         output = reply["outputs"][name]
-        found = np.frombuffer(output["data"]).reshape(output["shape"])
-        np.testing.assert_array_equal(found, getattr(expected, name))
+        values = np.frombuffer(output["data"]).reshape(output["shape"])
+        np.testing.assert_array_equal(values, getattr(expected, name))
 
 
 def test_divergence_tells_the_true_step_and_time(scara: Robot, client: Client) -> None:
@@ -145,12 +128,12 @@ def test_divergence_tells_the_true_step_and_time(scara: Robot, client: Client) -
     def burst(t: float) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0 if t < 0.305 else 1e308
 
-    asked = arguments(scara, {"steps": REALLY_LONG, "prescribed": {scara.joint_names[1]: burst}, "t0": 0.0})
+    call = arguments(scara, {"steps": REALLY_LONG, "prescribed": {scara.joint_names[1]: burst}, "t0": 0.0})
     messages = []
     for robot in (scara, client.robot("scara")):
-        with pytest.raises(FailedPreconditionError, match="diverged before step 30") as caught:
-            robot.simulate_rheonomic(**asked)
-        messages.append(str(caught.value))
+        with pytest.raises(FailedPreconditionError, match="diverged before step 30") as excinfo:
+            robot.simulate_rheonomic(**call)
+        messages.append(str(excinfo.value))
     assert messages[0] == messages[1]
 
 
@@ -179,16 +162,18 @@ def test_divergence_tells_the_true_step_and_time(scara: Robot, client: Client) -
 )
 def test_refusals_on_the_wire(
     scara: Robot,
-    server: Server,
+    scara_server: Server,
     bare: Callable[..., Any],
     options: dict[str, Any],
     inputs: dict[str, Any],
     path: str,
     values: list[str],
 ) -> None:
-    asked = {"q": array([0.0] * 3), "v": array([0.0] * 3), "prescribed": array(np.zeros((3, 1, 3)))} | inputs
-    chosen = {"joints": [scara.joint_names[1]], "dt": 1e-3, "steps": 1} | options
-    reply = bare(server.endpoints[0]).ask(request("simulate_rheonomic", "scara", inputs=asked, options=chosen))
+    wire_inputs = {"q": array([0.0] * 3), "v": array([0.0] * 3), "prescribed": array(np.zeros((3, 1, 3)))} | inputs
+    wire_options = {"joints": [scara.joint_names[1]], "dt": 1e-3, "steps": 1} | options
+    reply = bare(scara_server.endpoints[0]).ask(
+        request("simulate_rheonomic", "scara", inputs=wire_inputs, options=wire_options)
+    )
     assert (reply["ok"], reply["error"]["path"]) == (False, path)
     assert unnamed(reply["error"]["message"], *values) == []
 
@@ -208,9 +193,9 @@ def test_refusals_through_the_client(scara: Robot, client: Client) -> None:
         robot.simulate_rheonomic(**arguments(scara, {"steps": 2, "v0": [0.0, 0.0]}))
 
 
-def test_another_robot_of_that_name(scara: Robot, server: Server, bare: Callable[..., Any]) -> None:
+def test_another_robot_of_that_name(scara: Robot, scara_server: Server, bare: Callable[..., Any]) -> None:
     message = request("simulate_rheonomic", "scara", inputs={}, options={}, model="f00")
-    reply = bare(server.endpoints[0]).ask(message)
+    reply = bare(scara_server.endpoints[0]).ask(message)
     assert (reply["error"]["code"], reply["error"]["path"]) == ("FAILED_PRECONDITION", "model")
 
 
@@ -233,34 +218,36 @@ with Client(sys.argv[1], timeout_s=240.0) as client:
 """
 
 
-def test_a_base_install_is_enough(scara: Robot, server: Server) -> None:
+def test_a_base_install_is_enough(scara: Robot, scara_server: Server) -> None:
     """numpy, pyzmq, msgpack and msgspec: driven motions on the client's side, on the server's, and plain ones."""
     done = subprocess.run(
-        [sys.executable, "-c", BASE_INSTALL, server.endpoints[0]],
+        [sys.executable, "-c", BASE_INSTALL, scara_server.endpoints[0]],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    found = [np.array(line.split(), dtype=float) for line in done.stdout.splitlines()]
+    output_rows = [np.array(line.split(), dtype=float) for line in done.stdout.splitlines()]
     from dyn_service.simulation.rheonomic import RheonomicRobot
 
     start = [0.1, 0.2, 0.05], [0.0] * 3
-    here = RheonomicRobot(scara, given(scara)).simulate(*start, dt=1e-3, steps=5)
-    np.testing.assert_array_equal(found[0], np.concatenate([here.q[-1], here.tau[-1]]))
-    np.testing.assert_array_equal(found[1], scara.simulate_rheonomic(given(scara), *start, dt=1e-3, steps=5).q[-1])
-    np.testing.assert_array_equal(found[2], scara.simulate([0.1] * 4, [0.0] * 4, dt=1e-3, steps=3).q[-1])
+    local = RheonomicRobot(scara, given(scara)).simulate(*start, dt=1e-3, steps=5)
+    np.testing.assert_array_equal(output_rows[0], np.concatenate([local.q[-1], local.tau[-1]]))
+    np.testing.assert_array_equal(
+        output_rows[1], scara.simulate_rheonomic(given(scara), *start, dt=1e-3, steps=5).q[-1]
+    )
+    np.testing.assert_array_equal(output_rows[2], scara.simulate([0.1] * 4, [0.0] * 4, dt=1e-3, steps=3).q[-1])
 
 
 def test_a_quaternion_that_is_none_is_refused() -> None:
     flying = Robot.from_urdf(URDF / "ur5e.urdf", root="floating")
-    given, q = {flying.joint_names[1]: np.zeros((3, 3))}, np.delete(flying.neutral(), 7)
-    said = "q of joint 'root_joint' has a quaternion of length 2"
+    motions, q = {flying.joint_names[1]: np.zeros((3, 3))}, np.delete(flying.neutral(), 7)
+    message = "q of joint 'root_joint' has a quaternion of length 2"
     with (
         Server([flying], endpoints=["tcp://127.0.0.1:0"]) as server,
         Client(server.endpoints[0], timeout_s=240.0) as client,
-        pytest.raises(InvalidArgumentError, match=said) as caught,
+        pytest.raises(InvalidArgumentError, match=message) as excinfo,
     ):
-        client.robot("ur5e").simulate_rheonomic(given, 2 * q, np.zeros(11), dt=1e-3, steps=1)
-    assert caught.value.path == "inputs.q"
+        client.robot("ur5e").simulate_rheonomic(motions, 2 * q, np.zeros(11), dt=1e-3, steps=1)
+    assert excinfo.value.path == "inputs.q"

@@ -6,8 +6,10 @@ import asyncio
 import inspect
 import itertools
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 
 from dyn_service import QUERIES, AsyncClient, AsyncRemoteRobot, Client, DynError, Robot, RobotQueries, Server, Wrench
 from tests.phrases import naming
-from tests.service.conftest import TRANSPORTS, assert_same, sample, variants
+from tests.service.conftest import TRANSPORTS, assert_same, make_transport, sample, variants
 from tests.wide import wide
 
 QUERY_NAMES = tuple(QUERIES)
@@ -43,54 +45,53 @@ class _Awaited:
         self._run = run
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._robot, name)
-        return (lambda *args, **kwargs: self._run(found(*args, **kwargs))) if name in QUERIES else found
+        attribute = getattr(self._robot, name)
+        return (lambda *args, **kwargs: self._run(attribute(*args, **kwargs))) if name in QUERIES else attribute
 
 
 @pytest.fixture(scope="module", params=TRANSPORTS)
-def served(
-    request: pytest.FixtureRequest, panda: Robot, pendulum: Robot, cart: Robot, tmp_path_factory: Any
-) -> Iterator[str]:
-    """One server for all tests of a transport, by its endpoint."""
-    folder = tmp_path_factory.mktemp("s")
-    endpoints = {"tcp": "tcp://127.0.0.1:0", "ipc": f"ipc://{folder}/s", "inproc": "inproc://same-answers"}
-    with Server([panda, pendulum, cart], endpoints=[endpoints[request.param]]) as server:
-        yield server.endpoints[0]
+def served(request: pytest.FixtureRequest, panda: Robot, pendulum: Robot, cart: Robot) -> Iterator[dict[str, Any]]:
+    """One server for all tests of a transport, by the arguments of its clients."""
+    with tempfile.TemporaryDirectory(prefix="dyn-") as folder:
+        transport = make_transport(request.param, Path(folder))
+        robots = [panda, pendulum, cart]
+        with Server(robots, endpoints=[transport.endpoint], **transport.server_options) as server:
+            yield {"endpoint": server.endpoints[0], "timeout_s": 240.0, **transport.client_options}
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
-def asked(request: pytest.FixtureRequest, served: str) -> Iterator[Callable[[str], Any]]:
+def make_robot(request: pytest.FixtureRequest, served: dict[str, Any]) -> Iterator[Callable[[str], Any]]:
     """Each robot of the server through each kind of client."""
     if request.param == "Client":
-        with Client(served, timeout_s=240.0) as client:
+        with Client(**served) as client:
             yield client.robot
     else:
         with asyncio.Runner() as runner:
-            client = AsyncClient(served, timeout_s=240.0)
+            client = AsyncClient(**served)
             yield lambda name: _Awaited(runner.run(client.robot(name)), runner.run)
             runner.run(client.close())
 
 
 @pytest.fixture(scope="module")
-def remote(asked: Callable[[str], Any]) -> Any:
-    return asked("panda")
+def remote(make_robot: Callable[[str], Any]) -> Any:
+    return make_robot("panda")
 
 
 @pytest.fixture(scope="module")
-def remote_cart(asked: Callable[[str], Any]) -> Any:
-    return asked("cart_pendulum")
+def remote_cart(make_robot: Callable[[str], Any]) -> Any:
+    return make_robot("cart_pendulum")
 
 
-def assert_same_answers(remote: Any, here: Robot, query: str) -> None:
+def assert_same_answers(remote: Any, local: Robot, query: str) -> None:
     for lead in ((), (4,), (3, 1, 4), (0,)):
-        vectors, numbers = sample(here, query, lead)
-        for more in variants(here, query, lead):
-            expected = getattr(here, query)(*vectors.values(), **{**numbers, **more})
-            found = getattr(remote, query)(*vectors.values(), **{**numbers, **more})
-            assert_same(found, expected)
+        vectors, numbers = sample(local, query, lead)
+        for arguments in variants(local, query, lead):
+            expected = getattr(local, query)(*vectors.values(), **{**numbers, **arguments})
+            answer = getattr(remote, query)(*vectors.values(), **{**numbers, **arguments})
+            assert_same(answer, expected)
 
 
-@pytest.mark.parametrize(("served", "asked", "query"), EACH, indirect=["served", "asked"])
+@pytest.mark.parametrize(("served", "make_robot", "query"), EACH, indirect=["served", "make_robot"])
 def test_answers_are_the_same_to_the_last_bit(remote_cart: Any, cart: Robot, query: str) -> None:
     assert_same_answers(remote_cart, cart, query)
 
@@ -99,17 +100,17 @@ def test_directions_in_which_the_panda_moves(remote: Any, panda: Robot) -> None:
     """The cart moves in few."""
     q = np.random.default_rng(0).uniform(-1.0, 1.0, (4, panda.nv))
     for directions in (None, ["x", "y", "rz"]):
-        given = {"link": panda.link_names[-1], "directions": directions}
-        assert_same(remote.operational_space(q, **given), panda.operational_space(q, **given))
+        arguments = {"link": panda.link_names[-1], "directions": directions}
+        assert_same(remote.operational_space(q, **arguments), panda.operational_space(q, **arguments))
 
 
 @pytest.mark.parametrize("query", SLOPES)
-def test_derivatives_are_the_same_to_the_last_bit(served: str, pendulum: Robot, query: str) -> None:
-    with Client(served, timeout_s=240.0) as client:
+def test_derivatives_are_the_same_to_the_last_bit(served: dict[str, Any], pendulum: Robot, query: str) -> None:
+    with Client(**served) as client:
         assert_same_answers(client.robot(pendulum.name), pendulum, query)
 
 
-@pytest.mark.parametrize(("served", "asked", "query"), EACH, indirect=["served", "asked"])
+@pytest.mark.parametrize(("served", "make_robot", "query"), EACH, indirect=["served", "make_robot"])
 def test_second_call_is_like_the_first(remote_cart: Any, cart: Robot, query: str) -> None:
     """The first call makes the kernel and goes another way through the server than those that follow."""
     for seed in range(4):
@@ -123,15 +124,15 @@ def test_inputs_of_other_types_mean_the_same_numbers(remote: Any, panda: Robot) 
     q, v, a = ([0] * 9, np.arange(9, dtype=np.int32), tuple(np.float32([0.5] * 9)))
     for _ in range(2):
         assert_same(remote.inverse_dynamics(q, v, a), panda.inverse_dynamics(q, v, a))
-    spread = np.arange(18.0)[::2]
-    assert_same(remote.gravity_forces(spread), panda.gravity_forces(spread))
+    strided = np.arange(18.0)[::2]
+    assert_same(remote.gravity_forces(strided), panda.gravity_forces(strided))
 
 
 def test_gains_may_be_numbers_or_vectors(remote: Any, panda: Robot) -> None:
     q = np.linspace(-0.5, 0.5, 9)
     for kp in (100.0, 100, np.float64(100.0), np.full(9, 100.0), [100.0] * 9):
-        found = remote.computed_torque(q, q, q, q, q, kp=kp, kd=20.0)
-        assert_same(found, panda.computed_torque(q, q, q, q, q, kp=100.0, kd=20.0))
+        torque = remote.computed_torque(q, q, q, q, q, kp=kp, kd=20.0)
+        assert_same(torque, panda.computed_torque(q, q, q, q, q, kp=100.0, kd=20.0))
 
 
 def test_answers_can_be_written_to(remote: Any) -> None:
@@ -160,9 +161,9 @@ def test_answers_are_copied_into_given_arrays(remote: Any, panda: Robot) -> None
         assert_same(poses, panda.link_poses(q))
         links = [panda.link_names[3]]
         assert_same(robot.jacobians(q, links=links), panda.jacobians(q, links=links))
-        with pytest.raises(DynError, match=naming("(4, 3)", f"(4, {panda.nv})")) as caught:
+        with pytest.raises(DynError, match=naming("(4, 3)", f"(4, {panda.nv})")) as excinfo:
             robot.forward_dynamics(q, v, tau, out=np.empty((4, 3)))
-        assert caught.value.path == "out"
+        assert excinfo.value.path == "out"
         with pytest.raises(DynError, match=naming("workers", "0")):
             robot.forward_dynamics(q, v, tau, workers=0)
 
@@ -171,9 +172,9 @@ def test_properties_are_those_of_the_robot(remote: Any, panda: Robot) -> None:
     for name in ("name", "nq", "nv", "joint_names", "all_joint_names", "link_names", "fingerprint"):
         assert getattr(remote, name) == getattr(panda, name), name
     # Kernels were made since the client asked.
-    here, there = panda.description.to_dict(), remote.description.to_dict()
-    assert {**there, "certificates": None} == {**here, "certificates": None}
-    assert there["certificates"].items() <= here["certificates"].items()
+    local, from_server = panda.description.to_dict(), remote.description.to_dict()
+    assert {**from_server, "certificates": None} == {**local, "certificates": None}
+    assert from_server["certificates"].items() <= local["certificates"].items()
 
 
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -218,10 +219,10 @@ def test_errors_are_the_same(remote: Any, panda: Robot, fault: str) -> None:
     with pytest.raises(DynError) as expected:
         getattr(panda, query)(**inputs)
     for _ in range(2):
-        with pytest.raises(DynError) as found:
+        with pytest.raises(DynError) as excinfo:
             getattr(remote, query)(**inputs)
-        assert type(found.value) is type(expected.value)
-        assert found.value.to_wire() == expected.value.to_wire()
+        assert type(excinfo.value) is type(expected.value)
+        assert excinfo.value.to_wire() == expected.value.to_wire()
 
 
 @pytest.mark.parametrize(
@@ -229,15 +230,15 @@ def test_errors_are_the_same(remote: Any, panda: Robot, fault: str) -> None:
 )
 def test_inputs_that_are_no_numbers_are_refused_with_their_path(remote: Any, panda: Robot, value: Any) -> None:
     for robot in (panda, remote):
-        with pytest.raises(DynError) as found:
+        with pytest.raises(DynError) as excinfo:
             robot.gravity_forces(value)
-        assert (found.value.code, found.value.path) == ("INVALID_ARGUMENT", "inputs.q")
+        assert (excinfo.value.code, excinfo.value.path) == ("INVALID_ARGUMENT", "inputs.q")
 
 
 def test_truth_values_are_no_numbers_on_the_wire(remote: Any) -> None:
-    with pytest.raises(ValueError, match="q must be real numbers, found list") as found:
+    with pytest.raises(ValueError, match="q must be real numbers, found list") as excinfo:
         remote.gravity_forces([True] * 9)
-    assert found.value.path == "inputs.q"
+    assert excinfo.value.path == "inputs.q"
 
 
 def test_not_finite_numbers_stay_here_and_are_refused_there(remote: Any, panda: Robot) -> None:
@@ -246,9 +247,9 @@ def test_not_finite_numbers_stay_here_and_are_refused_there(remote: Any, panda: 
         q[3] = bad
         assert not np.isfinite(panda.gravity_forces(q)).all()
         for _ in range(2):
-            with pytest.raises(ValueError, match=naming("q", re.compile("found -?(nan|inf) at"))) as found:
+            with pytest.raises(ValueError, match=naming("q", re.compile("found -?(nan|inf) at"))) as excinfo:
                 remote.gravity_forces(q)
-            assert found.value.path == "inputs.q"
+            assert excinfo.value.path == "inputs.q"
 
 
 def test_huge_numbers_are_refused_where_the_answer_overflows(remote: Any, panda: Robot) -> None:
@@ -267,8 +268,8 @@ def test_huge_numbers_are_refused_where_the_answer_overflows(remote: Any, panda:
 
 @pytest.mark.parametrize("query", QUERY_NAMES)
 def test_methods_have_the_same_signature(query: str) -> None:
-    declared = inspect.signature(getattr(RobotQueries, query))
-    assert inspect.signature(getattr(AsyncRemoteRobot, query)) == declared
+    signature = inspect.signature(getattr(RobotQueries, query))
+    assert inspect.signature(getattr(AsyncRemoteRobot, query)) == signature
     assert getattr(AsyncRemoteRobot, query).__doc__ == getattr(RobotQueries, query).__doc__
 
 
@@ -276,9 +277,9 @@ def test_method_of_a_remote_robot_takes_what_is_declared(tcp_server: Server) -> 
     with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         robot = client.robot("panda")
         for query in QUERIES:
-            declared = inspect.signature(getattr(RobotQueries, query)).parameters
-            found = inspect.signature(getattr(robot, query)).parameters
-            assert list(found) == [name for name in declared if name != "self"]
+            parameters = inspect.signature(getattr(RobotQueries, query)).parameters
+            remote_parameters = inspect.signature(getattr(robot, query)).parameters
+            assert list(remote_parameters) == [name for name in parameters if name != "self"]
             assert getattr(robot, query).__doc__ == getattr(RobotQueries, query).__doc__
         with pytest.raises(TypeError):
             robot.gravity_forces()
@@ -290,11 +291,12 @@ def test_threads_may_share_a_client(tcp_server: Server, panda: Robot) -> None:
     with Client(tcp_server.endpoints[0], timeout_s=240.0) as client, ThreadPoolExecutor(4) as pool:
         robot = client.robot("panda")
         states = np.random.default_rng(0).uniform(-1, 1, (200, 9))
-        for state, found in zip(states, pool.map(robot.gravity_forces, states), strict=True):
-            assert_same(found, panda.gravity_forces(state))
+        for state, forces in zip(states, pool.map(robot.gravity_forces, states), strict=True):
+            assert_same(forces, panda.gravity_forces(state))
 
 
 def test_many_calls_in_flight_find_their_answers(tcp_server: Server, panda: Robot) -> None:
+    panda.prepare(["gravity_forces", "mass_matrix"])  # calls that wait for a compiler are limited to 128
     states = np.random.default_rng(0).uniform(-1, 1, (300, 9))
 
     async def ask() -> list[Any]:
@@ -303,5 +305,5 @@ def test_many_calls_in_flight_find_their_answers(tcp_server: Server, panda: Robo
             calls = [robot.gravity_forces(s) if k % 2 else robot.mass_matrix(s) for k, s in enumerate(states)]
             return await asyncio.gather(*calls)
 
-    for k, (state, found) in enumerate(zip(states, asyncio.run(ask()), strict=True)):
-        assert_same(found, panda.gravity_forces(state) if k % 2 else panda.mass_matrix(state))
+    for k, (state, forces) in enumerate(zip(states, asyncio.run(ask()), strict=True)):
+        assert_same(forces, panda.gravity_forces(state) if k % 2 else panda.mass_matrix(state))

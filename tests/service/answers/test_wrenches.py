@@ -36,12 +36,12 @@ def service(robot: Robot) -> Service:
     return Service([robot])
 
 
-def asking(robot: Robot, query: str, wrenches: Any, more: Mapping[str, Any] | None = None) -> bytes:
+def asking(robot: Robot, query: str, wrenches: Any, options: Mapping[str, Any] | None = None) -> bytes:
     """A request as clients write it."""
     vectors, numbers = sample(robot, query, ())
     row = QUERIES[query]
     inputs = pack_inputs({**vectors, **numbers, **({} if wrenches is None else {row.wrenches or "": wrenches})}, row)
-    return encode(Request(1, 7, query, robot.name, {**inputs, **(more or {})}))
+    return encode(Request(1, 7, query, robot.name, {**inputs, **(options or {})}))
 
 
 def short(service: Service, payload: bytes) -> Any:
@@ -70,20 +70,20 @@ def test_either_kernel_opens_its_own_way() -> None:
     for first, second in ((None, [PUSH]), ([PUSH], None)):
         robot = Robot.from_urdf(URDF / "cart_pendulum.urdf")
         service = Service([robot])
-        there, missing = (asking(robot, "inverse_dynamics", w) for w in (first, second))
-        assert short(service, there) is None
-        assert general(service, there)["ok"]
-        assert short(service, there) is not None
+        with_wrenches, missing = (asking(robot, "inverse_dynamics", w) for w in (first, second))
+        assert short(service, with_wrenches) is None
+        assert general(service, with_wrenches)["ok"]
+        assert short(service, with_wrenches) is not None
         assert short(service, missing) is None
         assert general(service, missing)["ok"]
         assert short(service, missing) is not None
-        assert short(service, there) is not None
+        assert short(service, with_wrenches) is not None
 
 
 def test_what_is_left_out_stands_at_its_default(service: Service, robot: Robot) -> None:
     force = pack_inputs({"q": np.array([1.0, 2.0, 3.0])}, QUERIES["mass_matrix"])["q"]
     for wrench in ({"link": "pendulum"}, {"link": "pendulum", "force": force}):
-        payload = asking(robot, "inverse_dynamics", None, more={"wrenches": [wrench]})
+        payload = asking(robot, "inverse_dynamics", None, options={"wrenches": [wrench]})
         expected = general(service, payload)
         assert expected["ok"]
         assert short(service, payload) == expected["outputs"]
@@ -121,7 +121,7 @@ def test_the_general_way_says_what_is_wrong(
 ) -> None:
     general(service, asking(robot, "inverse_dynamics", [PUSH]))  # the way is open
     assert short(service, asking(robot, "inverse_dynamics", [PUSH])) is not None
-    payload = asking(robot, "inverse_dynamics", None, more={"wrenches": wrenches})
+    payload = asking(robot, "inverse_dynamics", None, options={"wrenches": wrenches})
     assert short(service, payload) is None
     error = general(service, payload)["error"]
     assert (error["code"], error["path"]) == (code, path)
@@ -136,7 +136,7 @@ def test_the_limit_holds_on_the_short_way(robot: Robot) -> None:
     assert general(service, two)["error"]["code"] == "RESOURCE_EXHAUSTED"
 
 
-def test_answered_at_once_where_workers_are_processes() -> None:
+def test_answered_at_once_where_workers_are_processes(ipc_endpoint: str) -> None:
     """The first request has the kernels made elsewhere, with that of the poses; from the next ones on no worker hears
     of them.
     """
@@ -144,18 +144,18 @@ def test_answered_at_once_where_workers_are_processes() -> None:
     push = Wrench("pendulum", force=(0.0, 0.0, 5.0))
     q, v, a = (np.array(x) for x in ([0.1, 0.2], [0.3, 0.4], [0.5, 0.6]))
     with (
-        Server([robot], endpoints=["inproc://pushed"], workers=1) as server,
-        Client("inproc://pushed", timeout_s=240.0) as client,
+        Server([robot], endpoints=[ipc_endpoint], workers=1) as server,
+        Client(ipc_endpoint, timeout_s=240.0) as client,
     ):
-        there = client.robot("cart_pendulum")
-        answers = {there.inverse_dynamics(q, v, a, wrenches=push).tobytes()}
+        remote = client.robot("cart_pendulum")
+        answers = {remote.inverse_dynamics(q, v, a, wrenches=push).tobytes()}
         durations = server.service.metrics.fast_path("inverse_dynamics")
-        until = perf_counter_ns() + 20_000_000_000
-        while not sum(durations.buckets) and perf_counter_ns() < until:
-            answers.add(there.inverse_dynamics(q, v, a, wrenches=push).tobytes())
-        before = sum(durations.buckets)
+        until_ns = perf_counter_ns() + 20_000_000_000
+        while not sum(durations.buckets) and perf_counter_ns() < until_ns:
+            answers.add(remote.inverse_dynamics(q, v, a, wrenches=push).tobytes())
+        answers_before = sum(durations.buckets)
         for _ in range(5):
-            answers.add(there.inverse_dynamics(q, v, a, wrenches=push).tobytes())
-        assert sum(durations.buckets) == before + 5
-    here = Robot.from_urdf(URDF / "cart_pendulum.urdf")
-    assert answers == {here.inverse_dynamics(q, v, a, wrenches=push).tobytes()}
+            answers.add(remote.inverse_dynamics(q, v, a, wrenches=push).tobytes())
+        assert sum(durations.buckets) == answers_before + 5
+    local = Robot.from_urdf(URDF / "cart_pendulum.urdf")
+    assert answers == {local.inverse_dynamics(q, v, a, wrenches=push).tobytes()}

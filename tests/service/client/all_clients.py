@@ -28,7 +28,7 @@ def heard(topic: str) -> str:
     """Returns the first message of a topic, or the first error."""
     faults: list[str] = []
     with zmq.Context() as context:
-        frames = RawSubscription(context, "/pose", written=topic, queue=2, say=faults.append)
+        frames = RawSubscription(context, "/pose", explicit_endpoint=topic, queue=2, say=faults.append)
         try:
             while not faults:
                 assert frames.socket.poll(1e3 * WAIT_S)

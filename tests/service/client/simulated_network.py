@@ -56,6 +56,8 @@ class World:
         self.now_s = 100.0
         self.faults = faults
         self.up = True
+        self.connections = 1
+        """Number of connections of each client so far."""
         self.sent: list[bytes] = []
         """All messages that clients sent."""
         self._models = models
@@ -87,7 +89,7 @@ class World:
         """Sends a message to the server, subject to the faults; `deliver` gets the replies."""
         self.sent.append(payload)
         for message in self._mangled(payload):
-            self.at(self._delay(), lambda message=message: self._arrive(message, deliver))
+            self.at(self._delay(), lambda message=message: self.arrive(message, deliver))
 
     def restart(self) -> None:
         """Restarts the server. Unlike with real sockets, replies in flight from the old server still arrive."""
@@ -98,8 +100,9 @@ class World:
 
     def _back(self) -> None:
         self.up = True
+        self.connections += 1
 
-    def _arrive(self, payload: bytes, deliver: Callable[[bytes], None]) -> None:
+    def arrive(self, payload: bytes, deliver: Callable[[bytes], None]) -> None:
         if not self.up:
             return
         if self._chance(self.faults.restart):
@@ -132,9 +135,16 @@ class World:
 class SimulatedChannel:
     """A channel for the blocking client."""
 
+    is_sending = False
+    failure = None
+
     def __init__(self, world: World) -> None:
         self._world = world
         self._inbox: list[bytes] = []
+
+    @property
+    def connections(self) -> int:
+        return self._world.connections
 
     def send(self, payload: bytes) -> bool:
         if self._world.up:
@@ -159,23 +169,24 @@ class SimulatedChannel:
 class SimulatedAsyncChannel:
     """A channel for the asyncio client."""
 
-    is_inproc = False
+    is_sending = False
+    failure = None
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, deliver: Callable[[bytes], None]) -> None:
         self._world = world
-        self._inbox: list[bytes] = []
-        self._waiting: asyncio.Future[None] | None = None
+        self._deliver = deliver
+
+    @property
+    def connections(self) -> int:
+        return self._world.connections
 
     def send(self, payload: bytes) -> bool:
         if self._world.up:
             self._world.request(payload, self._deliver)
         return self._world.up
 
-    async def receive(self) -> bytes:
-        while not self._inbox:
-            self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-        return self._inbox.pop(0)
+    def is_open(self) -> bool:
+        return self._world.up
 
     async def is_connected(self, timeout_s: float = 0.0) -> bool:
         until_s = self._world.now_s + timeout_s
@@ -186,13 +197,8 @@ class SimulatedAsyncChannel:
     def renew(self) -> None:
         """Does nothing: messages in flight still arrive."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         pass
-
-    def _deliver(self, message: bytes) -> None:
-        self._inbox.append(message)
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):

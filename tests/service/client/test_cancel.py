@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dyn_service import AsyncClient, Client, DeadlineExceededError, Robot, Server
+from tests.service.client.plain_server import channel_of
 from tests.service.client.test_clients import Impostor, describe
 from tests.service.conftest import WAIT_MS, request
 from tests.service.server.test_server import gated
@@ -27,25 +28,25 @@ class Listening:
         self.cancelled = threading.Event()
         self.arrived = threading.Event()
 
-    def __call__(self, asked: dict[str, Any]) -> list[Any]:
-        self.asked.append(asked)
-        if asked["query"] == "describe_robot":
-            return [describe(self._pendulum, asked)]
-        if asked["query"] == "health":
-            return [{"v": 1, "id": asked["id"], "ok": True, "outputs": {}}]
-        if asked["query"] == "cancel":
+    def __call__(self, request: dict[str, Any]) -> list[Any]:
+        self.asked.append(request)
+        if request["query"] == "describe_robot":
+            return [describe(self._pendulum, request)]
+        if request["query"] == "health":
+            return [{"v": 1, "id": request["id"], "ok": True, "outputs": {}}]
+        if request["query"] == "cancel":
             self.cancelled.set()
             # the reply of a server that does not know `cancel`; the client drops it
             error = {"code": "UNIMPLEMENTED", "message": "there is no query 'cancel'", "path": "query"}
-            return [{"v": 1, "id": asked["id"], "ok": False, "error": error}]
+            return [{"v": 1, "id": request["id"], "ok": False, "error": error}]
         self.arrived.set()
         return []
 
     def check(self) -> None:
         """Checks that the cancel has the id of the last request."""
         assert self.cancelled.wait(WAIT_MS / 1e3)
-        (wanted,) = {each["id"] for each in self.asked if each["query"] == "mass_matrix"}
-        assert {"v": 1, "id": wanted, "query": "cancel"} in self.asked
+        (request_id,) = {message["id"] for message in self.asked if message["query"] == "mass_matrix"}
+        assert {"v": 1, "id": request_id, "query": "cancel"} in self.asked
 
 
 def test_a_timeout_cancels(pendulum: Robot) -> None:
@@ -63,16 +64,16 @@ def test_an_interrupt_cancels(pendulum: Robot) -> None:
     listening = Listening(pendulum)
     with Impostor(listening) as impostor, Client(impostor.endpoint, timeout_s=240.0) as client:
         robot = client.robot("pendulum")
-        receive = client._channel.receive
+        receive = channel_of(client).receive
 
         def interrupted(timeout_s: float) -> bytes | None:
             assert listening.arrived.wait(WAIT_MS / 1e3)
             raise KeyboardInterrupt
 
-        client._channel.receive = interrupted  # type: ignore[method-assign]
+        channel_of(client).receive = interrupted  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             robot.mass_matrix(Q)
-        client._channel.receive = receive  # type: ignore[method-assign]
+        channel_of(client).receive = receive  # type: ignore[method-assign]
         listening.check()
         client.health()
 
@@ -103,16 +104,16 @@ def test_an_awaited_call_cancels(pendulum: Robot, how: str) -> None:
 
 def held(pendulum: Robot) -> tuple[Robot, threading.Event, threading.Event, list[float]]:
     """A robot whose `mass_matrix` of a batch waits for a gate, and the first state of each request."""
-    busy, begun, gate = gated(pendulum, "mass_matrix")
-    asked: list[float] = []
+    busy, is_begun, gate = gated(pendulum, "mass_matrix")
+    positions: list[float] = []
     answer: Callable[..., Any] = busy.mass_matrix
 
-    def noted(q: Any, **others: Any) -> Any:
-        asked.append(float(np.asarray(q).ravel()[0]))
-        return answer(q, **others)
+    def noted(q: Any, **options: Any) -> Any:
+        positions.append(float(np.asarray(q).ravel()[0]))
+        return answer(q, **options)
 
     busy.mass_matrix = noted  # type: ignore[method-assign]
-    return busy, begun, gate, asked
+    return busy, is_begun, gate, positions
 
 
 def batch(number: int, value: float, **fields: Any) -> dict[str, Any]:
@@ -122,49 +123,49 @@ def batch(number: int, value: float, **fields: Any) -> dict[str, Any]:
 
 
 def test_cancelled_work_is_not_begun(pendulum: Robot, bare: Any) -> None:
-    busy, begun, gate, asked = held(pendulum)
+    busy, is_begun, gate, positions = held(pendulum)
     with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
-        one, other = bare(server.endpoints[0]), bare(server.endpoints[0])
-        one.send(batch(1, 1.0))
-        assert begun.wait(WAIT_MS / 1e3)
+        first, second = bare(server.endpoints[0]), bare(server.endpoints[0])
+        first.send(batch(1, 1.0))
+        assert is_begun.wait(WAIT_MS / 1e3)
         for number in (2, 3):
-            one.send(batch(number, float(number)))
-            other.send(batch(number, 10.0 * number))
-        for peer in (one, other):
+            first.send(batch(number, float(number)))
+            second.send(batch(number, 10.0 * number))
+        for peer in (first, second):
             peer.ask({"v": 1, "id": 9, "query": "health"})  # afterwards, all requests have arrived
-        one.send({"v": 1, "id": 2, "query": "cancel"})
-        one.send({"v": 1, "id": 77, "query": "cancel"})  # no such request
-        assert one.ask({"v": 1, "id": 9, "query": "health"})["id"] == 9  # a cancel has no reply
+        first.send({"v": 1, "id": 2, "query": "cancel"})
+        first.send({"v": 1, "id": 77, "query": "cancel"})  # no such request
+        assert first.ask({"v": 1, "id": 9, "query": "health"})["id"] == 9  # a cancel has no reply
         gate.set()
-        replies = {each["id"]: each for each in (one.receive() for _ in range(3))}
+        replies = {reply["id"]: reply for reply in (first.receive() for _ in range(3))}
         assert replies[1]["ok"]
         assert replies[3]["ok"]
         assert replies[2]["error"]["code"] == "DEADLINE_EXCEEDED"
-        assert all(other.receive()["ok"] for _ in range(2))  # an id is valid for one client only
-        assert sorted(asked) == [1.0, 3.0, 20.0, 30.0]
+        assert all(second.receive()["ok"] for _ in range(2))  # an id is valid for one client only
+        assert sorted(positions) == [1.0, 3.0, 20.0, 30.0]
         assert server.service.metrics.to_dict()["counters"]["cancelled"] == 2
 
 
 def test_retries_of_a_queued_request_are_ignored(pendulum: Robot, bare: Any) -> None:
-    busy, begun, gate, asked = held(pendulum)
+    busy, is_begun, gate, positions = held(pendulum)
     with Server([busy], endpoints=["tcp://127.0.0.1:0"]) as server:
-        one, other = bare(server.endpoints[0]), bare(server.endpoints[0])
-        one.send(batch(1, 1.0))
-        assert begun.wait(WAIT_MS / 1e3)
-        one.send(batch(2, 2.0))
-        one.send(batch(1, 1.0, retry=1))
-        one.send(batch(2, 2.0, retry=1))
-        one.send(batch(2, 2.0, retry=2))
-        one.send(batch(2, 2.5))  # not a retry: a client may use an id twice
-        other.send(batch(2, 4.0, retry=1))  # a retry of a request that was lost with another connection
-        for peer in (one, other):
+        first, second = bare(server.endpoints[0]), bare(server.endpoints[0])
+        first.send(batch(1, 1.0))
+        assert is_begun.wait(WAIT_MS / 1e3)
+        first.send(batch(2, 2.0))
+        first.send(batch(1, 1.0, retry=1))
+        first.send(batch(2, 2.0, retry=1))
+        first.send(batch(2, 2.0, retry=2))
+        first.send(batch(2, 2.5))  # not a retry: a client may use an id twice
+        second.send(batch(2, 4.0, retry=1))  # a retry of a request that was lost with another connection
+        for peer in (first, second):
             peer.ask({"v": 1, "id": 9, "query": "health"})
         gate.set()
-        assert sorted(one.receive()["id"] for _ in range(3)) == [1, 2, 2]
-        assert other.receive()["ok"]
-        assert sorted(asked) == [1.0, 2.0, 2.5, 4.0]
-        one.send(batch(1, 5.0, retry=1))  # the first request is no longer queued
-        assert one.receive()["ok"]
+        assert sorted(first.receive()["id"] for _ in range(3)) == [1, 2, 2]
+        assert second.receive()["ok"]
+        assert sorted(positions) == [1.0, 2.0, 2.5, 4.0]
+        first.send(batch(1, 5.0, retry=1))  # the first request is no longer queued
+        assert first.receive()["ok"]
 
 
 @pytest.mark.parametrize("retry", [0, -1, 1.5, "1", True])

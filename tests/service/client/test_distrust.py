@@ -83,9 +83,9 @@ WRONG: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_invalid_answers_raise(panda: Robot, wrong: str) -> None:
-    change, said = WRONG[wrong]
-    for found in refusals(panda, "inverse_dynamics", change, lambda robot: robot.inverse_dynamics(Z(9), Z(9), Z(9))):
-        assert said in found
+    change, text = WRONG[wrong]
+    for error in refusals(panda, "inverse_dynamics", change, lambda robot: robot.inverse_dynamics(Z(9), Z(9), Z(9))):
+        assert text in error
 
 
 def test_large_finite_numbers_are_returned(panda: Robot) -> None:
@@ -145,12 +145,12 @@ ASKED: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("change", [turned, not_finite])
-@pytest.mark.parametrize("asked", ASKED)
-def test_invalid_answers_of_each_kind_raise(panda: Robot, asked: str, change: Callable[[str], Change]) -> None:
-    query, output, ask = ASKED[asked]
-    said = "with shape" if change is turned else "with a number that is not finite"
-    for found in refusals(panda, query, change(output), ask):
-        assert f"{query} returns {output} {said}" in found
+@pytest.mark.parametrize("name", ASKED)
+def test_invalid_answers_of_each_kind_raise(panda: Robot, name: str, change: Callable[[str], Change]) -> None:
+    query, output, ask = ASKED[name]
+    text = "with shape" if change is turned else "with a number that is not finite"
+    for error in refusals(panda, query, change(output), ask):
+        assert f"{query} returns {output} {text}" in error
 
 
 def test_the_number_of_names_is_checked(panda: Robot) -> None:
@@ -158,26 +158,26 @@ def test_the_number_of_names_is_checked(panda: Robot) -> None:
         outputs["links"] = outputs["links"][:-1]
 
     links = len(panda.link_names)
-    for found in refusals(panda, "link_poses", change, lambda robot: robot.link_poses(Z(9))):
-        assert unnamed(found, "link_poses", f"{links - 1} names", links) == []
+    for error in refusals(panda, "link_poses", change, lambda robot: robot.link_poses(Z(9))):
+        assert unnamed(error, "link_poses", f"{links - 1} names", links) == []
 
 
 def test_residuals_of_formulations_are_checked(pendulum: Robot) -> None:
     def change(outputs: dict[str, Any]) -> None:
         outputs[next(iter(outputs))] = array(np.nan)
 
-    for found in refusals(pendulum, "verify", change, lambda robot: robot.verify(Z(1), Z(1), Z(1))):
-        assert "with a number that is not finite" in found
+    for error in refusals(pendulum, "verify", change, lambda robot: robot.verify(Z(1), Z(1), Z(1))):
+        assert "with a number that is not finite" in error
 
 
 @pytest.mark.parametrize(
     ("part", "value"), [("nv", 8), ("nq", -9), ("link_names", ["panda_link0"])], ids=["nv", "nq", "link_names"]
 )
 def test_inconsistent_descriptions_raise(panda: Robot, part: str, value: Any) -> None:
-    for found in refusals(
+    for error in refusals(
         panda, "describe_robot", lambda outputs: outputs.__setitem__(part, value), lambda robot: robot
     ):
-        assert "the server's description of the robot is invalid" in found
+        assert "the server's description of the robot is invalid" in error
 
 
 def test_on_the_command_line(pendulum: Robot, dyn_here: Here) -> None:  # noqa: F811
@@ -208,16 +208,20 @@ def test_a_state_with_gains_takes_the_fast_path(panda: Robot) -> None:
 
 def test_wrenches_and_overlays_of_a_state_add_few_calls(panda: Robot) -> None:
     """To the request, and to the check of the reply's shape."""
-    row, there, q = QUERIES["inverse_dynamics"], RemoteRobotProperties(panda.description), np.zeros(9)
+    row, remote, q = QUERIES["inverse_dynamics"], RemoteRobotProperties(panda.description), np.zeros(9)
     push, load = Wrench("panda_hand", force=(0.0, 0.0, -1.0)), Overlay(Payload("panda_hand", 1.0))
-    given = {"wrenches": [push], "overlay": load}
-    others = tuple(
-        given.get(name, default) for name, default in zip(row.optional_arguments, row.argument_defaults, strict=True)
+    optional_inputs = {"wrenches": [push], "overlay": load}
+    optional = tuple(
+        optional_inputs.get(name, default)
+        for name, default in zip(row.optional_arguments, row.argument_defaults, strict=True)
     )
-    request = query_request(there, row, (q, q, q), others)
+    request = query_request(remote, row, (q, q, q), optional)
     assert leading(row, request.inputs) == ()
     assert calls_of(lambda: leading(row, request.inputs)) <= 8
-    plain = calls_of(lambda: query_request(there, row, (q, q, q), row.argument_defaults))
-    assert calls_of(lambda: query_request(there, row, (q, q, q), others)) <= plain + 14
-    for many in ({"wrenches": [Wrench("panda_hand", np.zeros((2, 3)))]}, {"overlay": Overlay(gravity=np.ones((2, 3)))}):
-        assert leading(row, pack_inputs(given | many, row)) == (2,)
+    plain = calls_of(lambda: query_request(remote, row, (q, q, q), row.argument_defaults))
+    assert calls_of(lambda: query_request(remote, row, (q, q, q), optional)) <= plain + 14
+    for batch in (
+        {"wrenches": [Wrench("panda_hand", np.zeros((2, 3)))]},
+        {"overlay": Overlay(gravity=np.ones((2, 3)))},
+    ):
+        assert leading(row, pack_inputs(optional_inputs | batch, row)) == (2,)

@@ -33,8 +33,8 @@ _ROBOTS: dict[str, Robot] = {}
 def robot_of(root: Any) -> Robot:
     """The SCARA robot; "floating": the pendulum on a cart on a base that floats; "following": some joints follow."""
     if root not in _ROBOTS:
-        made = {"following": following, "floating": floating}.get(root)
-        _ROBOTS[root] = Robot.from_urdf(URDF / "scara.urdf") if made is None else made()
+        robots = {"following": following, "floating": floating}.get(root)
+        _ROBOTS[root] = Robot.from_urdf(URDF / "scara.urdf") if robots is None else robots()
     return _ROBOTS[root]
 
 
@@ -42,59 +42,65 @@ def shuffled(robot: Robot, seed: int = 5) -> list[str]:
     """The joints in a random order, the root joint not first."""
     names = list(robot.joint_names)
     order = np.random.default_rng(seed).permutation(len(names))
-    found = [names[k] for k in order]
-    return found if found[0] != names[0] else found[::-1]
+    reordered_names = [names[k] for k in order]
+    return reordered_names if reordered_names[0] != names[0] else reordered_names[::-1]
 
 
 def places(robot: Robot, names: list[str]) -> dict[str, list[int]]:
     """Indices of the joints' entries in the robot's arrays, by dimension. Does not use `Order`, which it tests."""
-    at, found = robot.configuration, {"nq": [], "nv": [], "nm": [], "nr": []}
+    configuration, indices = robot.configuration, {"nq": [], "nv": [], "nm": [], "nr": []}
     for name in names:
-        k = at.names.index(name)
-        found["nq"] += range(at.q_slices[k].start, at.q_slices[k].stop)
-        found["nv"] += range(at.v_slices[k].start, at.v_slices[k].stop)
+        k = configuration.names.index(name)
+        indices["nq"] += range(configuration.q_slices[k].start, configuration.q_slices[k].stop)
+        indices["nv"] += range(configuration.v_slices[k].start, configuration.v_slices[k].stop)
     moving = [joint for joint in robot.description.joints if joint.type != "fixed"]
-    ways = {name: part.stop - part.start for name, part in zip(at.names, at.v_slices, strict=True)}
+    ways = {
+        name: part.stop - part.start for name, part in zip(configuration.names, configuration.v_slices, strict=True)
+    }
     of_joint = [joint.name for joint in moving for _ in range(ways.get(joint.name, 1))]
     for name in (*names, *(joint.name for joint in moving if joint.mimic is not None)):
-        found["nm"].append([joint.name for joint in moving].index(name))
-        found["nr"] += [k for k, other in enumerate(of_joint) if other == name]
-    return found
+        indices["nm"].append([joint.name for joint in moving].index(name))
+        indices["nr"] += [k for k, other in enumerate(of_joint) if other == name]
+    return indices
 
 
 def inputs_in_order(robot: Robot, row: Row, values: dict[str, Any], names: list[str]) -> dict[str, Any]:
     """Inputs in the order of the names."""
-    at, found = places(robot, names), {}
+    indices, inputs = places(robot, names), {}
     for name, value in values.items():
         spec = row.inputs.get(name)
         is_array = spec is not None and spec.kind != "wrenches" and np.ndim(value) > 0
-        found[name] = reordered(np.asarray(value), spec.shape, at) if is_array and spec is not None else value
-    return found
+        inputs[name] = reordered(np.asarray(value), spec.shape, indices) if is_array and spec is not None else value
+    return inputs
 
 
-def reordered(value: Any, shape: tuple[str | int, ...], at: dict[str, list[int]]) -> Any:
+def reordered(value: Any, shape: tuple[str | int, ...], indices: dict[str, list[int]]) -> Any:
     for axis, symbol in enumerate(shape, start=-len(shape)):
-        if symbol in at:
-            value = np.take(value, at[str(symbol)], axis=axis)
+        if symbol in indices:
+            value = np.take(value, indices[str(symbol)], axis=axis)
     return value
 
 
-def assert_answers(robot: Robot, row: Row, found: Any, expected: Any, names: list[str]) -> None:
+def assert_answers(robot: Robot, row: Row, answer: Any, expected: Any, names: list[str]) -> None:
     """Checks that the answer is bit-identical to the expected one in the order of the names."""
-    at = places(robot, names)
+    indices = places(robot, names)
     if row.result_type is None:
-        pairs = dict.fromkeys(row.outputs, (found, expected))
+        pairs = dict.fromkeys(row.outputs, (answer, expected))
     else:
-        pairs = {name: (getattr(found, name), getattr(expected, name)) for name in row.result_names}
-    for name, (one, other) in pairs.items():
+        pairs = {name: (getattr(answer, name), getattr(expected, name)) for name in row.result_names}
+    for name, (actual, expected_part) in pairs.items():
         if name in row.outputs:
-            other = reordered(other, row.outputs[name].shape, at)
-            assert np.asarray(one).shape == np.asarray(other).shape
-            assert np.asarray(one).tobytes() == np.ascontiguousarray(other).tobytes(), name
+            expected_part = reordered(expected_part, row.outputs[name].shape, indices)
+            assert np.asarray(actual).shape == np.asarray(expected_part).shape
+            assert np.asarray(actual).tobytes() == np.ascontiguousarray(expected_part).tobytes(), name
         else:
             label = row.labels[name]
-            other = tuple(other[k] for k in at[label.dimension]) if label.dimension in at else other
-            assert tuple(one) == tuple(other)
+            expected_part = (
+                tuple(expected_part[k] for k in indices[label.dimension])
+                if label.dimension in indices
+                else expected_part
+            )
+            assert tuple(actual) == tuple(expected_part)
 
 
 ROOTS = ("fixed", "floating", "following")
@@ -135,24 +141,24 @@ def test_inputs_and_outputs_of_each_query(robot: Robot, remote: Any, query: str)
     row, names = QUERIES[query], shuffled(robot)
     for lead in ((), (3,)) if not row.constant else ((),):
         values = at_random(robot, query, lead)
-        for more in variants(robot, query, lead):
-            asked = inputs_in_order(robot, row, {**values, **more}, names)
+        for optional in variants(robot, query, lead):
+            arguments = inputs_in_order(robot, row, {**values, **optional}, names)
             if (
                 row.rejects_mimic
                 and robot.tree.has_mimics
-                and more.get(str(row.kernel_option), "") in row.rejects_mimic
+                and optional.get(str(row.kernel_option), "") in row.rejects_mimic
             ):
                 with pytest.raises(FailedPreconditionError, match="follows"):
-                    getattr(remote, query)(**asked)
+                    getattr(remote, query)(**arguments)
                 continue
-            expected = getattr(robot, query)(**{**values, **more})
+            expected = getattr(robot, query)(**{**values, **optional})
             for _ in range(2):  # the second time on the fast path
-                found = getattr(remote, query)(**asked)
-                assert_answers(robot, row, found, expected, names)
+                answer = getattr(remote, query)(**arguments)
+                assert_answers(robot, row, answer, expected, names)
 
 
 @pytest.mark.parametrize("order", ["reversed", "shuffled", "as they are"])
-def test_rows_of_the_pandas_fingers(order: str) -> None:
+def test_rows_of_the_pandas_fingers(order: str, ipc_endpoint: str) -> None:
     """The following joint is not named: its row is last. Each number is in the row of its joint."""
     panda = Robot.from_urdf(URDF / "panda.urdf")
     names = list(panda.joint_names)
@@ -161,21 +167,21 @@ def test_rows_of_the_pandas_fingers(order: str) -> None:
     assert follower not in names
     values = at_random(panda, "newton_euler_blocks", ())
     rows = ("newton_euler_blocks", "mass_matrix_steps", "influence_operators")
-    with Server([panda], endpoints=["inproc://fingers"]), Client("inproc://fingers", timeout_s=240.0) as client:
+    with Server([panda], endpoints=[ipc_endpoint]), Client(ipc_endpoint, timeout_s=240.0) as client:
         remote = client.robot(panda.name, names=names)
         for query in rows:
             row = QUERIES[query]
-            given = {name: value for name, value in values.items() if name in row.inputs}
-            expected = getattr(panda, query)(**given)
+            required = {name: value for name, value in values.items() if name in row.inputs}
+            expected = getattr(panda, query)(**required)
             for _ in range(2):
-                found = getattr(remote, query)(**inputs_in_order(panda, row, given, names))
-                assert found.joints == (*names, follower)
-                assert_answers(panda, row, found, expected, names)
+                answer = getattr(remote, query)(**inputs_in_order(panda, row, required, names))
+                assert answer.joints == (*names, follower)
+                assert_answers(panda, row, answer, expected, names)
             of_nm = next(name for name, spec in row.outputs.items() if spec.shape[:1] == ("nm",))
             for name in panda.tree.moving_joints:  # rows by joint name
-                one, other = (getattr(x, of_nm)[x.joints.index(name)] for x in (found, expected))
+                row_found, row_expected = (getattr(x, of_nm)[x.joints.index(name)] for x in (answer, expected))
                 columns = {"nv": places(panda, names)["nv"]}
-                assert np.array_equal(one, reordered(other, row.outputs[of_nm].shape[1:], columns))
+                assert np.array_equal(row_found, reordered(row_expected, row.outputs[of_nm].shape[1:], columns))
         with pytest.raises(NotFoundError, match=follower):
             client.robot(panda.name, names=[*names[:-1], follower])
 
@@ -192,119 +198,133 @@ def test_rows_without_joints_are_not_ordered() -> None:
 def test_both_clients_and_a_robot_with_another_time_limit(robot: Robot, endpoint: str) -> None:
     names = shuffled(robot)
     values = at_random(robot, "inverse_dynamics", ())
-    given = inputs_in_order(robot, QUERIES["inverse_dynamics"], values, names)
+    arguments = inputs_in_order(robot, QUERIES["inverse_dynamics"], values, names)
     expected = robot.inverse_dynamics(**values)[places(robot, names)["nv"]]
 
     async def awaited() -> Any:
         async with AsyncClient(endpoint, timeout_s=240.0) as client:
-            there = await client.robot(robot.name, names=names)
-            return [await one.inverse_dynamics(**given) for one in (there, there, there.with_timeout(20.0))]
+            remote = await client.robot(robot.name, names=names)
+            return [
+                await remote_robot.inverse_dynamics(**arguments)
+                for remote_robot in (remote, remote, remote.with_timeout(20.0))
+            ]
 
-    for found in asyncio.run(awaited()):
-        assert found.tobytes() == expected.tobytes()
+    for torque in asyncio.run(awaited()):
+        assert torque.tobytes() == expected.tobytes()
     with Client(endpoint, timeout_s=240.0) as client:
-        there = client.robot(robot.name, names=names)
-        for one in (there, there.with_timeout(20.0)):
-            assert one.inverse_dynamics(**given).tobytes() == expected.tobytes()
+        remote = client.robot(robot.name, names=names)
+        for remote_robot in (remote, remote.with_timeout(20.0)):
+            assert remote_robot.inverse_dynamics(**arguments).tobytes() == expected.tobytes()
 
 
 def test_properties_of_the_robot_are_in_the_order_of_the_names(robot: Robot, remote: Any) -> None:
-    names, at = shuffled(robot), places(robot, shuffled(robot))
+    names, indices = shuffled(robot), places(robot, shuffled(robot))
     assert list(remote.joint_names) == names
     assert list(remote.configuration.names) == names
     types = dict(zip(robot.joint_names, robot.description.joint_types, strict=True))
     assert list(remote.description.joint_types) == [types[name] for name in names]
     for limit, dimension in (("lower", "nq"), ("upper", "nq"), ("velocity", "nv"), ("effort", "nv")):
-        expected = getattr(robot.limits, limit)[at[dimension]]
+        expected = getattr(robot.limits, limit)[indices[dimension]]
         assert (getattr(remote.limits, limit) == expected).all()
     q = robot.random_configuration(seed=1)
     v = np.arange(1.0, robot.nv + 1)
-    expected = robot.integrate(q, v, 0.1)[at["nq"]]
-    assert np.allclose(remote.configuration.integrate(q[at["nq"]], v[at["nv"]], 0.1), expected, atol=1e-15)
+    expected = robot.integrate(q, v, 0.1)[indices["nq"]]
+    assert np.allclose(remote.configuration.integrate(q[indices["nq"]], v[indices["nv"]], 0.1), expected, atol=1e-15)
     assert remote.fingerprint == robot.fingerprint
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "implicit_midpoint"])
 def test_motions_in_parts(robot: Robot, remote: Any, integrator: Any) -> None:
     """Constant, sampled and computed efforts: the motion is bit-identical, in the caller's order."""
-    at = places(robot, shuffled(robot))
+    indices = places(robot, shuffled(robot))
     q, v = robot.random_configuration(seed=2), np.linspace(-0.2, 0.3, robot.nv)
     grid: dict[str, Any] = {"dt": 1e-3, "steps": 6, "every": 2, "integrator": integrator}
     tau = np.linspace(0.1, 0.5, robot.nv)
-    for given, mine in (
-        (tau[at["nv"]], tau),
-        (np.tile(tau, (6, 1))[:, at["nv"]], np.tile(tau, (6, 1))),
+    for efforts, local_efforts in (
+        (tau[indices["nv"]], tau),
+        (np.tile(tau, (6, 1))[:, indices["nv"]], np.tile(tau, (6, 1))),
         (lambda t, q, v: -0.1 * v, lambda t, q, v: -0.1 * v),
     ):
-        found = remote.simulate(q[at["nq"]], v[at["nv"]], given, **grid)
-        expected = robot.simulate(q, v, mine, **grid)
-        assert found.q.tobytes() == np.ascontiguousarray(expected.q[:, at["nq"]]).tobytes()
-        assert found.v.tobytes() == np.ascontiguousarray(expected.v[:, at["nv"]]).tobytes()
-    residuals = remote.verify(q[at["nq"]], v[at["nv"]], tau[at["nv"]])
+        motion = remote.simulate(q[indices["nq"]], v[indices["nv"]], efforts, **grid)
+        expected = robot.simulate(q, v, local_efforts, **grid)
+        assert motion.q.tobytes() == np.ascontiguousarray(expected.q[:, indices["nq"]]).tobytes()
+        assert motion.v.tobytes() == np.ascontiguousarray(expected.v[:, indices["nv"]]).tobytes()
+    residuals = remote.verify(q[indices["nq"]], v[indices["nv"]], tau[indices["nv"]])
     assert residuals == robot.verify(q, v, tau)
 
 
 @pytest.mark.parametrize("integrator", ["rk4", "stick_slip"])
 def test_limits_and_contacts(robot: Robot, remote: Any, integrator: Any) -> None:
     """Stops, brakes, limited efforts, and held and pushed points, in the caller's order."""
-    names, at = shuffled(robot), places(robot, shuffled(robot))
+    names, indices = shuffled(robot), places(robot, shuffled(robot))
     q, v = robot.configuration.neutral, np.linspace(-3.0, 4.0, robot.nv)
     tau = np.linspace(200.0, -300.0, robot.nv)
     foot = Contact(robot.link_names[-1], plane=robot.link_poses(q).position[-1] + [0.0, 0.0, 0.01])
-    more: dict[str, Any] = {"position_limits": True, "effort_limits": True, "velocity_limits": True, "contacts": foot}
-    more |= {"dt": 1e-3, "steps": 12, "every": 3, "integrator": integrator}
-    expected = robot.simulate(q, v, tau, **more)
-    found = remote.simulate(q[at["nq"]], v[at["nv"]], tau[at["nv"]], **more)
+    options: dict[str, Any] = {
+        "position_limits": True,
+        "effort_limits": True,
+        "velocity_limits": True,
+        "contacts": foot,
+    }
+    options |= {"dt": 1e-3, "steps": 12, "every": 3, "integrator": integrator}
+    expected = robot.simulate(q, v, tau, **options)
+    answer = remote.simulate(q[indices["nq"]], v[indices["nv"]], tau[indices["nv"]], **options)
     row = COMPUTATIONS["simulate"]
     for name, spec in row.outputs.items():
-        one, other = getattr(found, name), getattr(expected, name)
-        assert (one is None) == (other is None)
-        if other is not None:
-            other = reordered(other, spec.shape, at)
+        actual, expected_part = getattr(answer, name), getattr(expected, name)
+        assert (actual is None) == (expected_part is None)
+        if expected_part is not None:
+            expected_part = reordered(expected_part, spec.shape, indices)
             close = name in ("t", "work", "dissipated")  # sums over parts are rounded once more
-            assert np.allclose(one, other, rtol=1e-12, atol=1e-15) if close else np.array_equal(one, other), name
-    held = Contact(robot.link_names[-1], (0.1, 0.0, 0.0), rigid=True)
-    expected = robot.contact_dynamics(q, v, tau, held)
-    found = remote.contact_dynamics(q[at["nq"]], v[at["nv"]], tau[at["nv"]], held)
-    assert_answers(robot, COMPUTATIONS["contact_dynamics"], found, expected, names)
-    expected = robot.ground_reactions(q, v, tau, held)
-    found = remote.ground_reactions(q[at["nq"]], v[at["nv"]], tau[at["nv"]], held)
-    assert_answers(robot, COMPUTATIONS["ground_reactions"], found, expected, names)
+            assert (
+                np.allclose(actual, expected_part, rtol=1e-12, atol=1e-15)
+                if close
+                else np.array_equal(actual, expected_part)
+            ), name
+    contact = Contact(robot.link_names[-1], (0.1, 0.0, 0.0), rigid=True)
+    expected = robot.contact_dynamics(q, v, tau, contact)
+    answer = remote.contact_dynamics(q[indices["nq"]], v[indices["nv"]], tau[indices["nv"]], contact)
+    assert_answers(robot, COMPUTATIONS["contact_dynamics"], answer, expected, names)
+    expected = robot.ground_reactions(q, v, tau, contact)
+    answer = remote.ground_reactions(q[indices["nq"]], v[indices["nv"]], tau[indices["nv"]], contact)
+    assert_answers(robot, COMPUTATIONS["ground_reactions"], answer, expected, names)
 
 
 def test_prescribed_motions(robot: Robot, remote: Any) -> None:
     """The free joints keep the caller's order."""
-    names, at = shuffled(robot), places(robot, shuffled(robot))
-    one = robot.joint_names[-2]
-    rows = {one: lambda t: (0.1 * t, 0.1, 0.0)}
-    free = [name for name in robot.joint_names if name != one]
-    their_free = [name for name in names if name != one]
+    names, indices = shuffled(robot), places(robot, shuffled(robot))
+    prescribed_joint = robot.joint_names[-2]
+    rows = {prescribed_joint: lambda t: (0.1 * t, 0.1, 0.0)}
+    free = [name for name in robot.joint_names if name != prescribed_joint]
+    their_free = [name for name in names if name != prescribed_joint]
     parts, their_q, their_v = robot.configuration.chosen(free)
     _, to_q, to_v = parts.chosen(their_free)
     q, v = robot.random_configuration(seed=4)[their_q], np.linspace(-0.2, 0.3, robot.nv)[their_v]
     tau = np.linspace(0.1, 0.2, len(v))
     expected = robot.simulate_rheonomic(rows, q, v, tau, dt=1e-3, steps=4)
-    found = remote.simulate_rheonomic(rows, q[to_q], v[to_v], tau[to_v], dt=1e-3, steps=4)
-    assert found.q.tobytes() == np.ascontiguousarray(expected.q[:, at["nq"]]).tobytes()
+    motion = remote.simulate_rheonomic(rows, q[to_q], v[to_v], tau[to_v], dt=1e-3, steps=4)
+    assert motion.q.tobytes() == np.ascontiguousarray(expected.q[:, indices["nq"]]).tobytes()
     for name in ("v", "a", "tau"):
-        assert getattr(found, name).tobytes() == np.ascontiguousarray(getattr(expected, name)[:, at["nv"]]).tobytes()
+        assert (
+            getattr(motion, name).tobytes() == np.ascontiguousarray(getattr(expected, name)[:, indices["nv"]]).tobytes()
+        )
 
 
 def test_names_on_the_command_line(robot: Robot, endpoint: str) -> None:
-    names, at = shuffled(robot), places(robot, shuffled(robot))
+    names, indices = shuffled(robot), places(robot, shuffled(robot))
     q = robot.random_configuration(seed=1)
-    there = json.dumps({"q": q[at["nq"]].tolist()})
-    said = ["call", "gravity_forces", "--server", endpoint, "--timeout", "30", "--inputs", there]
-    done = CliRunner().invoke(app, [*said, f"names={','.join(names)}"])
+    inputs_json = json.dumps({"q": q[indices["nq"]].tolist()})
+    command = ["call", "gravity_forces", "--server", endpoint, "--timeout", "30", "--inputs", inputs_json]
+    done = CliRunner().invoke(app, [*command, f"names={','.join(names)}"])
     assert done.exit_code == 0, done.output
-    assert np.array_equal(json.loads(done.stdout)["forces"], robot.gravity_forces(q)[at["nv"]])
-    done = CliRunner().invoke(app, [*said, f"names={','.join(names[1:])}"])
+    assert np.array_equal(json.loads(done.stdout)["forces"], robot.gravity_forces(q)[indices["nv"]])
+    done = CliRunner().invoke(app, [*command, f"names={','.join(names[1:])}"])
     assert done.exit_code != 0
-    moving = json.dumps({"q": q[at["nq"]].tolist(), "v": [0.0] * robot.nv, "dt": 1e-3, "steps": 2, "names": names})
+    moving = json.dumps({"q": q[indices["nq"]].tolist(), "v": [0.0] * robot.nv, "dt": 1e-3, "steps": 2, "names": names})
     done = CliRunner().invoke(app, ["call", "simulate", "--server", endpoint, "--timeout", "30", "--inputs", moving])
     assert done.exit_code == 0, done.output
     expected = robot.simulate(q, np.zeros(robot.nv), dt=1e-3, steps=2)
-    assert np.array_equal(json.loads(done.stdout)["q"], expected.q[:, at["nq"]])
+    assert np.array_equal(json.loads(done.stdout)["q"], expected.q[:, indices["nq"]])
 
 
 # Invalid names, in the client and on the wire.
@@ -329,10 +349,10 @@ def test_wrong_names_are_reported(
 ) -> None:
     robot = robot_of("floating")
     names = wrong(list(robot.joint_names))
-    with pytest.raises((NotFoundError, InvalidArgumentError)) as caught:
+    with pytest.raises((NotFoundError, InvalidArgumentError)) as excinfo:
         Order(robot.configuration, names)
-    assert (caught.value.code, caught.value.path) == (code, path)
-    assert words in str(caught.value)
+    assert (excinfo.value.code, excinfo.value.path) == (code, path)
+    assert words in str(excinfo.value)
     service = Service([robot])
     state = {"q": array(robot.neutral()), "v": array(np.zeros(robot.nv)), "names": names}
     state |= {"a": array(np.zeros(robot.nv))} if query == "inverse_dynamics" else {}
@@ -376,14 +396,14 @@ def test_a_result_that_is_not_finite_names_the_right_joint() -> None:
     state = {"q": array(np.full(robot.nv, 0.4)), "v": array(huge), "a": array(huge), "names": names}
     plain = {**state, "v": array(huge[::-1]), "a": array(huge[::-1])}
     del plain["names"]
-    said = []
+    replies = []
     for inputs in (state, plain):
         request = {"v": 1, "id": 1, "query": "inverse_dynamics", "robot": robot.name, "inputs": inputs}
         with np.errstate(all="ignore"):  # as in the process of a server
-            said.append(msgpack.unpackb(service.handle(msgpack.packb(request), perf_counter_ns())))
-    said = [reply["error"]["message"] for reply in said]
-    assert "of joint 'inner_joint' = " in said[0]
-    assert said[0] == said[1]
+            replies.append(msgpack.unpackb(service.handle(msgpack.packb(request), perf_counter_ns())))
+    replies = [reply["error"]["message"] for reply in replies]
+    assert "of joint 'inner_joint' = " in replies[0]
+    assert replies[0] == replies[1]
 
 
 # Cost.
@@ -395,9 +415,9 @@ def test_one_state_takes_the_fast_path() -> None:
     values = at_random(robot, "inverse_dynamics", ())
     row = QUERIES["inverse_dynamics"]
     push = [Wrench(robot.link_names[-1], force=(1.0, 2.0, 3.0))]
-    for more in ({}, {"wrenches": push}):
-        inputs = flows.pack_inputs({**inputs_in_order(robot, row, values, names), **more}, row) | {"names": names}
-        payload = flows.pack_request(7, row.name, robot.name, inputs, flows.UNSET, flows.UNSET, 1e6)
+    for optional in ({}, {"wrenches": push}):
+        inputs = flows.pack_inputs({**inputs_in_order(robot, row, values, names), **optional}, row) | {"names": names}
+        payload = flows.pack_request(7, flows.Ask(row.name, robot.name, inputs), 1e6)
         expected = msgpack.unpackb(service.handle(payload, perf_counter_ns()))
         assert expected["ok"]
         short = service.answer_single_state(payload, perf_counter_ns())
@@ -410,18 +430,18 @@ def test_requests_without_names_cost_no_more_than_before() -> None:
     robot = robot_of("fixed")
     service = Service([robot])
     values = at_random(robot, "inverse_dynamics", ())
-    there = flows.RemoteRobotProperties(robot.description)
+    remote = flows.RemoteRobotProperties(robot.description)
     row = QUERIES["inverse_dynamics"]
 
-    given = tuple(values.values())
-    request = flows.query_request(there, row, given, row.argument_defaults)
+    required = tuple(values.values())
+    request = flows.query_request(remote, row, required, row.argument_defaults)
     assert set(request.inputs) == {"q", "v", "a"}
-    payload = flows.pack_request(7, *request, 1e6)
+    payload = flows.pack_request(7, request, 1e6)
     assert b"names" not in payload
     service.handle(payload, perf_counter_ns())
     now = perf_counter_ns()
     assert service.answer_single_state(payload, now) is not None
-    assert calls_of(lambda: flows.query_request(there, row, given, row.argument_defaults)) <= 15
+    assert calls_of(lambda: flows.query_request(remote, row, required, row.argument_defaults)) <= 15
     assert calls_of(lambda: service.answer_single_state(payload, now)) <= 22
     assert calls_of(lambda: service.handle(payload, now)) <= 211
     assert len(payload) == 292

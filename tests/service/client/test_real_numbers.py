@@ -58,25 +58,25 @@ def answers(robot: Robot, server: Server, query: str, *inputs: Any, **options: A
         with Client(server.endpoints[0], timeout_s=60.0) as client:
             return getattr(client.robot(robot.name), query)(*inputs, **options)
 
-    found = []
+    outcomes = []
     for ask in (lambda: getattr(robot, query)(*inputs, **options), remote, lambda: asyncio.run(awaited())):
         try:
-            found.append(ask())
+            outcomes.append(ask())
         except InvalidArgumentError as error:
-            found.append(error)
-    return found
+            outcomes.append(error)
+    return outcomes
 
 
 @pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan")
 @pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.parametrize("at", [0, 2])
-def test_both_reject_what_is_not_a_real_number(panda: Robot, tcp_server: Server, name: str, at: int) -> None:
+@pytest.mark.parametrize("index", [0, 2])
+def test_both_reject_what_is_not_a_real_number(panda: Robot, tcp_server: Server, name: str, index: int) -> None:
     inputs: list[Any] = [np.zeros(NV)] * 3
-    inputs[at] = REFUSED[name]
+    inputs[index] = REFUSED[name]
     for error in answers(panda, tcp_server, "inverse_dynamics", *inputs):
         assert isinstance(error, InvalidArgumentError), error
-        assert error.path == f"inputs.{'qva'[at]}"
-        assert error.message.startswith(f"{'qva'[at]} must be real numbers")
+        assert error.path == f"inputs.{'qva'[index]}"
+        assert error.message.startswith(f"{'qva'[index]} must be real numbers")
         assert SAYS.get(name.removesuffix(" batch"), "found") in error.message
 
 

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 
 from dyn_service import AsyncClient, Client, DeadlineExceededError, DynError, Robot, UnavailableError
 from dyn_service.service.client import aio, sync
+from dyn_service.service.client.connection import Call
+from dyn_service.service.client.flows import Ask
 from dyn_service.service.client.retries import (
     CHECK_S,
     LONG_BYTES,
@@ -64,14 +66,14 @@ class Caller:
         return self._loop.run_until_complete(self._gathered(calls, limits_s))
 
     def robot(self) -> Any:
-        found = self.client.robot("double_pendulum")
-        self._robot = self._loop.run_until_complete(found) if self._loop else found
+        robot = self.client.robot("double_pendulum")
+        self._robot = self._loop.run_until_complete(robot) if self._loop else robot
         return self._robot
 
     def plain(self, call: Callable[[Any], Any]) -> Any:
         """Returns the result of a call on the client."""
-        found = call(self.client)
-        return self._loop.run_until_complete(found) if self._loop else found
+        answer = call(self.client)
+        return self._loop.run_until_complete(answer) if self._loop else answer
 
     def close(self) -> None:
         if self._loop:
@@ -81,19 +83,19 @@ class Caller:
             self.client.close()
 
     def _timed(self, call: Callable[[Any], Any], limit_s: float) -> tuple[Any, float]:
-        begun = self.world.now_s
+        begun_s = self.world.now_s
         try:
-            return call(self._robot.with_timeout(limit_s)), self.world.now_s - begun
+            return call(self._robot.with_timeout(limit_s)), self.world.now_s - begun_s
         except DynError as fault:
-            return fault, self.world.now_s - begun
+            return fault, self.world.now_s - begun_s
 
     async def _gathered(self, calls: list[Callable[[Any], Any]], limits_s: list[float]) -> list[tuple[Any, float]]:
         async def timed(call: Callable[[Any], Any], limit_s: float) -> tuple[Any, float]:
-            begun = self.world.now_s
+            begun_s = self.world.now_s
             try:
-                return await call(self._robot.with_timeout(limit_s)), self.world.now_s - begun
+                return await call(self._robot.with_timeout(limit_s)), self.world.now_s - begun_s
             except DynError as fault:
-                return fault, self.world.now_s - begun
+                return fault, self.world.now_s - begun_s
 
         return await asyncio.gather(*(timed(call, limit) for call, limit in zip(calls, limits_s, strict=True)))
 
@@ -103,8 +105,8 @@ def calling(kind: str, world: World, **options: Any) -> Iterator[Caller]:
     """A client in this world."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sync, "perf_counter", world.time)
-        patch.setattr(sync, "Channel", lambda endpoint, context, keys: SimulatedChannel(world))
-        patch.setattr(aio, "AsyncChannel", lambda endpoint, context, keys: SimulatedAsyncChannel(world))
+        patch.setattr(sync, "Channel", lambda endpoint, keys: SimulatedChannel(world))
+        patch.setattr(aio, "AsyncChannel", lambda endpoint, keys, deliver: SimulatedAsyncChannel(world, deliver))
         caller = Caller(kind, world, **options)
         caller.client._retrying.random.seed(1)
         try:
@@ -123,12 +125,12 @@ def question(random: Random) -> tuple[Callable[[Any], Any], Any]:
     return lambda robot: getattr(robot, query)(*values), getattr(ROBOT, query)(*values)
 
 
-def same(found: Any, expected: Any) -> bool:
+def same(answer: Any, expected: Any) -> bool:
     if isinstance(expected, np.ndarray):
-        return isinstance(found, np.ndarray) and found.tobytes() == expected.tobytes()
+        return isinstance(answer, np.ndarray) and answer.tobytes() == expected.tobytes()
     return (
-        found.position.tobytes() == expected.position.tobytes()
-        and found.rotation.tobytes() == expected.rotation.tobytes()
+        answer.position.tobytes() == expected.position.tobytes()
+        and answer.rotation.tobytes() == expected.rotation.tobytes()
     )
 
 
@@ -143,21 +145,21 @@ def calls_through(kind: str, seed: int, faults: Faults, rounds: int) -> Iterator
         caller.robot()
         vars(present).update(vars(faults))
         for _ in range(rounds):
-            asked = [question(random) for _ in range(4)]
-            limits = [random.choice([0.001, 0.02, 0.1, 0.5, 2.0]) for _ in asked]
-            results = caller.together([call for call, _ in asked], limits)
-            for (found, took_s), (_, expected), limit_s in zip(results, asked, limits, strict=True):
-                answered = not isinstance(found, DynError)
-                assert not answered or (same(found, expected) and took_s <= limit_s)
-                yield limit_s, took_s, answered
+            questions = [question(random) for _ in range(4)]
+            limits = [random.choice([0.001, 0.02, 0.1, 0.5, 2.0]) for _ in questions]
+            results = caller.together([call for call, _ in questions], limits)
+            for (answer, took_s), (_, expected), limit_s in zip(results, questions, limits, strict=True):
+                is_answered = not isinstance(answer, DynError)
+                assert not is_answered or (same(answer, expected) and took_s <= limit_s)
+                yield limit_s, took_s, is_answered
         present.end()
         if world.service.robots["double_pendulum"].fingerprint != ROBOT.fingerprint:
             world.restart()
         world.run_until(world.now_s + 1.0)
         for _ in range(3):
             call, expected = question(random)
-            ((found, _),) = caller.together([call], [1.0])
-        assert same(found, expected)
+            ((answer, _),) = caller.together([call], [1.0])
+        assert same(answer, expected)
         assert caller.client.epoch == world.service.epoch
 
 
@@ -199,12 +201,12 @@ def test_lost_requests_are_sent_again_with_the_same_id(kind: str) -> None:
         assert "4 tries" in str(fault)
         assert took_s == pytest.approx(2.0, abs=SLACK_S)
         *tries, last = [msgpack.unpackb(payload) for payload in world.sent]
-        assert [each.get("retry") for each in tries] == [None, 1, 2, 3]
-        assert len({each["id"] for each in tries}) == 1
-        left = [each["deadline_ms"] for each in tries]
-        assert left[0] == 2000.0
-        for number, (before, after) in enumerate(pairwise(left), 1):
-            assert 100.0 <= before - after <= 100.0 + 100.0 * 2 ** (number - 1) + 2e3 * CHECK_S
+        assert [message.get("retry") for message in tries] == [None, 1, 2, 3]
+        assert len({message["id"] for message in tries}) == 1
+        deadlines_ms = [message["deadline_ms"] for message in tries]
+        assert deadlines_ms[0] == 2000.0
+        for number, (earlier_ms, later_ms) in enumerate(pairwise(deadlines_ms), 1):
+            assert 100.0 <= earlier_ms - later_ms <= 100.0 + 100.0 * 2 ** (number - 1) + 2e3 * CHECK_S
         assert (last["query"], last["id"]) == ("cancel", tries[0]["id"])
         assert caller.client.counters.retries == 3
         assert caller.client.counters.cancelled == 1
@@ -235,8 +237,8 @@ def test_one_of_two_answers_is_accepted(kind: str) -> None:
         for seed in range(10):
             world.faults.work_s = 0.5
             call, expected = question(Random(seed))
-            ((found, _),) = caller.together([call], [2.0])
-            assert same(found, expected)
+            ((answer, _),) = caller.together([call], [2.0])
+            assert same(answer, expected)
         assert caller.client.counters.retries > 3
         world.faults.work_s = 0.0
         caller.plain(lambda client: client.health())
@@ -260,8 +262,8 @@ def test_a_call_is_answered_by_the_restarted_server(kind: str, after_s: float) -
 
         world.at(after_s, die)
         call, expected = question(Random(1))
-        ((found, took_s),) = caller.together([call], [30.0])
-        assert same(found, expected)
+        ((answer, took_s),) = caller.together([call], [30.0])
+        assert same(answer, expected)
         assert took_s < after_s + 0.3 + 2 * CHECK_S + 0.01
         assert caller.client.restarts == 1
         assert caller.client.epoch == world.service.epoch != first
@@ -275,10 +277,10 @@ def test_requests_that_change_the_server_are_not_repeated(kind: str) -> None:
         world.faults.drop = 1.0
         world.at(3.0, world.restart)
         world.sent.clear()
-        begun = world.now_s
+        begun_s = world.now_s
         with pytest.raises(UnavailableError, match="is unknown"):
             caller.plain(lambda client: client.load_robot(_TEXT))
-        assert world.now_s - begun < 3.0 + 2 * CHECK_S
+        assert world.now_s - begun_s < 3.0 + 2 * CHECK_S
         queries = [msgpack.unpackb(payload)["query"] for payload in world.sent]
         assert queries.count("load_robot") == 1
 
@@ -291,10 +293,10 @@ def test_a_silent_server_is_reported_before_the_deadline(kind: str, query: str) 
     with calling(kind, world, timeout_s=600.0) as caller:
         caller.robot()
         world.faults.drop = 1.0
-        begun = world.now_s
+        begun_s = world.now_s
         with pytest.raises(UnavailableError, match="does not respond"):
             caller.plain(lambda client: client.health() if query == "health" else client.load_robot(_TEXT))
-        assert SILENT_S <= world.now_s - begun < SILENT_S + 2 * CHECK_S
+        assert SILENT_S <= world.now_s - begun_s < SILENT_S + 2 * CHECK_S
         assert caller.client.counters.probes == SILENT_S // (PROBE_S + CHECK_S)
 
 
@@ -323,19 +325,19 @@ def test_a_call_in_parts_has_one_time_limit(kind: str, monkeypatch: pytest.Monke
         def simulate(robot: Any) -> Any:
             return robot.simulate(np.full(2, 0.5), np.zeros(2), dt=1e-3, steps=50, integrator="rk4")
 
-        ((found, took_s),) = caller.together([simulate], [2.0])
-        assert isinstance(found, DeadlineExceededError)
-        assert re.search(r"simulate: no answer from .* within 2 s \(1 try, last heard", str(found))
+        ((answer, took_s),) = caller.together([simulate], [2.0])
+        assert isinstance(answer, DeadlineExceededError)
+        assert re.search(r"simulate: no answer from .* within 2 s \(1 try, last heard", str(answer))
         assert took_s == pytest.approx(2.0, abs=SLACK_S)
-        *asked, last = [message for message in map(msgpack.unpackb, world.sent) if message["query"] != "health"]
-        assert last == {"v": 1, "id": asked[-1]["id"], "query": "cancel"}
-        assert [each["query"] for each in asked] == ["simulate"] * len(asked)
-        limits_ms = [each["deadline_ms"] for each in asked]
+        *requests, last = [message for message in map(msgpack.unpackb, world.sent) if message["query"] != "health"]
+        assert last == {"v": 1, "id": requests[-1]["id"], "query": "cancel"}
+        assert [request["query"] for request in requests] == ["simulate"] * len(requests)
+        limits_ms = [request["deadline_ms"] for request in requests]
         assert limits_ms[0] == pytest.approx(2000.0)
         assert 0.0 < limits_ms[-1] < 1200.0
-        assert all(later < earlier for earlier, later in pairwise(limits_ms))
-        ((found, took_s),) = caller.together([simulate], [12.0])
-        assert found.q.shape == (51, 2)
+        assert all(later_ms < earlier_ms for earlier_ms, later_ms in pairwise(limits_ms))
+        ((answer, took_s),) = caller.together([simulate], [12.0])
+        assert answer.q.shape == (51, 2)
 
 
 def test_compiling_does_not_count_towards_the_time_limit() -> None:
@@ -350,13 +352,13 @@ def test_compiling_does_not_count_towards_the_time_limit() -> None:
 
 
 def answer_health_only(world: World) -> None:
-    arrive = world._arrive
+    arrive = world.arrive
 
     def busy(payload: bytes, deliver: Any) -> None:
         if msgpack.unpackb(payload)["query"] == "health":
             arrive(payload, deliver)
 
-    world._arrive = busy  # type: ignore[method-assign]
+    world.arrive = busy  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
@@ -368,9 +370,9 @@ def test_a_server_that_answers_health_requests_is_not_gone(kind: str) -> None:
         answer_health_only(world)
         call, _ = question(Random(1))
         for _ in range(2):
-            ((found, _),) = caller.together([call], [SILENT_S + 2.0])
-            assert isinstance(found, DeadlineExceededError)
-            heard_s = float(re.search(r"last heard ([\d.]+) s ago", str(found))[1])  # type: ignore[index]
+            ((answer, _),) = caller.together([call], [SILENT_S + 2.0])
+            assert isinstance(answer, DeadlineExceededError)
+            heard_s = float(re.search(r"last heard ([\d.]+) s ago", str(answer))[1])  # type: ignore[index]
             assert heard_s < PROBE_S + 2 * CHECK_S
 
 
@@ -403,7 +405,7 @@ def test_slow_work_is_waited_for(kind: str) -> None:
     with calling(kind, world, timeout_s=600.0) as caller:
         robot = caller.robot()
         q = np.array([0.1, 0.2])
-        arrive = world._arrive
+        arrive = world.arrive
 
         def slow(payload: bytes, deliver: Any) -> None:
             if msgpack.unpackb(payload)["query"] != "verify":
@@ -411,68 +413,76 @@ def test_slow_work_is_waited_for(kind: str) -> None:
             elif "retry" not in msgpack.unpackb(payload):
                 world.at(100.0, lambda: arrive(payload, deliver))
 
-        world._arrive = slow  # type: ignore[method-assign]
-        ((found, took_s),) = caller.together([lambda _: robot.verify(q, q, q)], [600.0])
+        world.arrive = slow  # type: ignore[method-assign]
+        ((residuals, took_s),) = caller.together([lambda _: robot.verify(q, q, q)], [600.0])
         assert 100.0 < took_s < 100.1
-        assert not isinstance(found, DynError)
+        assert not isinstance(residuals, DynError)
         assert caller.client.counters.probes > 30
         assert caller.client.restarts == 0
 
 
 def test_pauses_grow_and_are_jittered() -> None:
     pauses = {number: [RetryPolicy(9, 0.1).pause_s(number) for _ in range(200)] for number in (1, 2, 3, 8, 1000)}
-    for number, most in ((1, 0.1), (2, 0.2), (3, 0.4), (8, 2.0), (1000, 2.0)):
-        assert 0.1 <= min(pauses[number]) < 0.1 + 0.1 * most
-        assert 0.1 + 0.9 * most < max(pauses[number]) <= 0.1 + most
+    for number, longest_s in ((1, 0.1), (2, 0.2), (3, 0.4), (8, 2.0), (1000, 2.0)):
+        assert 0.1 <= min(pauses[number]) < 0.1 + 0.1 * longest_s
+        assert 0.1 + 0.9 * longest_s < max(pauses[number]) <= 0.1 + longest_s
     assert RetryPolicy(9, 0.1, Random(4)).pause_s(3) == RetryPolicy(9, 0.1, Random(4)).pause_s(3)
 
 
 def steps_of(tries: RetryState, until_s: float, **state: Any) -> list[tuple[float, Step | Cause]]:
     """Returns the results of `next_step` every `CHECK_S`, with their times, without `Step.WAIT`."""
-    found, now_s = [], tries.checked_s
+    steps, now_s = [], tries.checked_s
     while now_s < until_s:
         now_s += CHECK_S
-        step = tries.next_step(now_s, **({"connected": True, "epoch": 7, "heard": False} | state))
+        step = tries.next_step(now_s, **({"connection": 1, "epoch": 7, "has_message": False} | state))
         if step is not Step.WAIT:
-            found.append((now_s, step))
-    return found
+            steps.append((now_s, step))
+    return steps
 
 
 @pytest.mark.parametrize("how", [{"repeatable": False}, {"is_long": True}, {"notified": True}, {"retries": 0}], ids=str)
 def test_some_requests_are_not_repeated_after_silence(how: dict[str, Any]) -> None:
     """Requests that change the server, long ones, those in progress, and all if `retries` is 0."""
     options = {"repeatable": True, "is_long": False} | {k: v for k, v in how.items() if k in ("repeatable", "is_long")}
-    tries = RetryState(RetryPolicy(how.get("retries", 3), 0.1), 0.0, 7, **options)
+    tries = RetryState(RetryPolicy(how.get("retries", 3), 0.1), 0.0, 7, 1, **options)
     tries.notified = how.get("notified", False)
     assert {step for _, step in steps_of(tries, 5.0)} == {Step.PROBE}
-    again = tries.next_step(5.1, connected=True, epoch=8, heard=True)  # after a restart, repeatable requests again
-    assert again is (Cause.RESTARTED if how.get("repeatable") is False or "retries" in how else Step.RETRY)
+    step = tries.next_step(5.1, connection=1, epoch=8, has_message=True)  # after a restart, repeatable requests again
+    assert step is (Cause.RESTARTED if how.get("repeatable") is False or "retries" in how else Step.RETRY)
 
 
 def test_a_restart_resets_the_number_of_retries() -> None:
-    tries = RetryState(RetryPolicy(3, 0.1, Random(1)), 0.0, 7, repeatable=True, is_long=False)
+    tries = RetryState(RetryPolicy(3, 0.1, Random(1)), 0.0, 7, 1, repeatable=True, is_long=False)
     assert [step for _, step in steps_of(tries, 1.5)] == [Step.RETRY] * 3
     assert [step for _, step in steps_of(tries, 3.0, epoch=8)] == [Step.RETRY] * 4  # at once, then after each pause
     assert tries.count == 8
 
 
+def test_a_request_over_a_former_connection_is_lost() -> None:
+    """The connection was lost and made again between two checks: the reply cannot arrive."""
+    for repeatable, expected in ((True, Step.RETRY), (False, Cause.GONE)):
+        tries = RetryState(RetryPolicy(3, 10.0), 0.0, 7, 1, repeatable=repeatable, is_long=False)
+        assert tries.next_step(CHECK_S, connection=1, epoch=7, has_message=False) is Step.WAIT
+        assert tries.next_step(2 * CHECK_S, connection=2, epoch=7, has_message=False) is expected
+
+
 def test_a_suspended_process_does_not_report_a_silent_server() -> None:
-    tries = RetryState(RetryPolicy(0, 0.1), 0.0, 7, repeatable=True, is_long=False)
-    assert tries.next_step(1000.0, connected=True, epoch=7, heard=False) is not Cause.SILENT
+    tries = RetryState(RetryPolicy(0, 0.1), 0.0, 7, 1, repeatable=True, is_long=False)
+    assert tries.next_step(1000.0, connection=1, epoch=7, has_message=False) is not Cause.SILENT
 
 
 def test_the_wait_for_a_lost_server_is_bounded() -> None:
-    tries = RetryState(RetryPolicy(3, 0.1), 0.0, 7, repeatable=True, is_long=True)
-    found = steps_of(tries, 60.0, connected=False)
-    assert found[0][0] == pytest.approx(SILENT_S, abs=3 * CHECK_S)
-    assert found[0][1] is Cause.GONE
+    tries = RetryState(RetryPolicy(3, 0.1), 0.0, 7, 1, repeatable=True, is_long=True)
+    steps = steps_of(tries, 60.0, connection=None)
+    assert steps[0][0] == pytest.approx(SILENT_S, abs=3 * CHECK_S)
+    assert steps[0][1] is Cause.GONE
 
 
 def test_long_requests_are_those_beyond_the_limit() -> None:
-    client = Client("tcp://127.0.0.1:9")
-    assert not client._retry_state("mass_matrix", LONG_BYTES, 0.0, None)._is_long
-    assert client._retry_state("mass_matrix", LONG_BYTES + 1, 0.0, None)._is_long
-    client.close()
+    with Client("tcp://127.0.0.1:9") as client:
+        for size, is_long in ((LONG_BYTES, False), (LONG_BYTES + 1, True)):
+            call = Call(Ask("mass_matrix"), 1.0, 0.0, size, None, 1, None)
+            assert client._retry_state(call)._is_long == is_long
 
 
 def test_read_cancel_accepts_cancels_only() -> None:

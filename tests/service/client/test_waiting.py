@@ -26,14 +26,14 @@ from dyn_service import (
     Server,
 )
 from dyn_service.kernels import compiling, store
-from dyn_service.service.client.channels import AsyncChannel
 from dyn_service.service.client.retries import MAX_WAIT_S
 from dyn_service.service.protocol.messages import decode_notice
 from dyn_service.service.server.answering.jobs import CompileClock
 from tests.conftest import ROOT, URDF
 from tests.phrases import naming, unnamed
 from tests.service.client.test_clients import Impostor
-from tests.service.conftest import WAIT_MS, array, request
+from tests.service.conftest import WAIT_MS, array, eventually, request
+from tests.service.server.raw_peers import counters
 from tests.service.server.test_server import health
 
 Q = np.array([0.5])
@@ -69,13 +69,13 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    gate, compiled, stored = Gate(), compiling.compile_ir, store.load
+    gate, compiled, load_kernel = Gate(), compiling.compile_ir, store.load
 
     def slow(text: str, **options: bool) -> bytes:
         gate.wait()
         return compiled(text, **options)
 
-    monkeypatch.setattr(store, "load", lambda key: stored(key) if gate.is_open() else None)
+    monkeypatch.setattr(store, "load", lambda key: load_kernel(key) if gate.is_open() else None)
     monkeypatch.setattr(compiling, "compile_ir", slow)
     yield gate
     gate.open()
@@ -93,10 +93,10 @@ def test_notices_come_before_the_reply(server: Server, gate: Gate, bare: Any) ->
     peer = bare(server.endpoints[0])
     peer.send(request(id=5, compile_wait_ms=LONG_MS))
     for least_ms in (20.0, 1000.0):  # no notice for short waits; then one per second
-        found = peer.receive()
-        assert found.keys() == {"v", "id", "notice"}
-        assert (found["v"], found["id"]) == (1, 5)
-        news = found["notice"]
+        message = peer.receive()
+        assert message.keys() == {"v", "id", "notice"}
+        assert (message["v"], message["id"]) == (1, 5)
+        news = message["notice"]
         assert news.pop("elapsed_ms") > least_ms
         text = "gravity_forces of robot 'pendulum' is being loaded or compiled"
         assert news == {"state": "compiling", "text": text, "again_ms": 1000.0}
@@ -132,16 +132,16 @@ def test_time_behind_a_compiler_does_not_count_towards_the_deadline(server: Serv
     assert second.receive()["id"] == 3  # a notice: the server has received it
     second.send(request(id=4, inputs=batch, deadline_ms=DEADLINE_MS))
     second.send(request(id=5, inputs=batch, deadline_ms=DEADLINE_MS, compile_wait_ms=LONG_MS))
-    found = second.receive()
-    while found["id"] != 5:
-        found = second.receive()
-    assert "notice" in found  # so request 4, sent before 5, has been received too
+    message = second.receive()
+    while message["id"] != 5:
+        message = second.receive()
+    assert "notice" in message  # so request 4, sent before 5, has been received too
     threading.Event().wait(1.2e-3 * DEADLINE_MS)
     gate.open()
     replies: dict[int, Any] = {}
     while replies.keys() != {2, 3, 4, 5}:
-        found = second.receive()
-        replies |= {} if "notice" in found else {found["id"]: found}
+        message = second.receive()
+        replies |= {} if "notice" in message else {message["id"]: message}
     assert replies[2]["ok"]
     assert replies[5]["ok"]
     for number in (3, 4):
@@ -179,27 +179,27 @@ def run(kind: str, endpoint: str, ask: Callable[[Any], Any], timeout_s: float, *
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-@pytest.mark.parametrize("what", ASKED)
-def test_calls_outlast_the_compiler(server: Server, gate: Gate, pendulum: Robot, kind: str, what: str) -> None:
+@pytest.mark.parametrize("query", ASKED)
+def test_calls_outlast_the_compiler(server: Server, gate: Gate, pendulum: Robot, kind: str, query: str) -> None:
     """The second notice arrives 1 s after the first, when the time limit has passed."""
-    heard: list[str] = []
+    notices: list[str] = []
 
     def on_wait(text: str) -> None:
-        heard.append(text)
-        if len(heard) == 2:
+        notices.append(text)
+        if len(notices) == 2:
             gate.open()
 
     def ask(robot: Any) -> Any:
-        if kind == "AsyncClient" and what == "verify":
-            return _picked(robot.verify(Q, Q, Q), lambda found: found["mass_matrix"])
-        if kind == "AsyncClient" and what == "simulate":
+        if kind == "AsyncClient" and query == "verify":
+            return _picked(robot.verify(Q, Q, Q), lambda residuals: residuals["mass_matrix"])
+        if kind == "AsyncClient" and query == "simulate":
             return _picked(robot.simulate(Q, Q, dt=1e-3, steps=3), lambda motion: motion.q)
-        return ASKED[what](robot)
+        return ASKED[query](robot)
 
     answer = run(kind, server.endpoints[0], ask, timeout_s=LIMIT_S, on_wait=on_wait)
-    np.testing.assert_array_equal(answer, ASKED[what](pendulum))
-    assert len(heard) >= 2
-    assert all(text.endswith("of robot 'pendulum' is being loaded or compiled") for text in heard)
+    np.testing.assert_array_equal(answer, ASKED[query](pendulum))
+    assert len(notices) >= 2
+    assert all(text.endswith("of robot 'pendulum' is being loaded or compiled") for text in notices)
 
 
 async def _picked(asking: Any, pick: Callable[[Any], Any]) -> Any:
@@ -213,12 +213,12 @@ class Notifying:
         self.asked: list[str] = []
         self._again_ms = again_ms
 
-    def __call__(self, asked: dict[str, Any]) -> list[Any]:
-        self.asked.append(asked["query"])
-        head = {"v": 1, "id": asked["id"]}
+    def __call__(self, request: dict[str, Any]) -> list[Any]:
+        self.asked.append(request["query"])
+        head = {"v": 1, "id": request["id"]}
         news = {"state": "compiling", "text": "x", "elapsed_ms": 1.0, "again_ms": self._again_ms}
         answer = {**head, "ok": True, "outputs": {"status": "ok"}}
-        return [{**head, "notice": news}, answer] if asked["query"] == "stats" else [answer]
+        return [{**head, "notice": news}, answer] if request["query"] == "stats" else [answer]
 
 
 def failing(text: str) -> None:
@@ -249,32 +249,22 @@ def test_a_listener_that_raises_ends_its_own_awaited_call() -> None:
         asyncio.run(ask(impostor.endpoint))
 
 
-@pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
-def test_the_longest_waits_work(kind: str) -> None:
+def test_the_longest_waits_work(connect_to: Any) -> None:
     """Both limits at their maximum, and a server that announces years without a notice."""
-    heard: list[str] = []
-
-    async def awaited(endpoint: str, **limits: Any) -> Any:
-        async with AsyncClient(endpoint, **limits) as client:
-            return await client.stats()
-
+    notices: list[str] = []
     with Impostor(Notifying(again_ms=1e12)) as impostor:
-        limits = {"timeout_s": MAX_WAIT_S, "compile_wait_s": MAX_WAIT_S, "on_wait": heard.append}
-        if kind == "AsyncClient":
-            answer = asyncio.run(awaited(impostor.endpoint, **limits))
-        else:
-            with Client(impostor.endpoint, **limits) as client:
-                answer = client.stats()
-    assert (answer, heard) == ({"status": "ok"}, ["x"])
+        client = connect_to(impostor.endpoint, MAX_WAIT_S, compile_wait_s=MAX_WAIT_S, on_wait=notices.append)
+        answer = client.stats()
+    assert (answer, notices) == ({"status": "ok"}, ["x"])
 
 
 def test_a_listener_may_not_call_its_own_client() -> None:
-    heard: list[str] = []
+    notices: list[str] = []
 
     def ask(text: str) -> None:
-        with pytest.raises(FailedPreconditionError, match=naming("health", "on_wait")) as caught:
+        with pytest.raises(FailedPreconditionError, match=naming("health", "on_wait")) as excinfo:
             client.health()
-        heard.append(str(caught.value))
+        notices.append(str(excinfo.value))
         with Client(impostor.endpoint, timeout_s=240.0) as other:
             assert other.health() == {"status": "ok"}
 
@@ -282,20 +272,20 @@ def test_a_listener_may_not_call_its_own_client() -> None:
     with Impostor(notified) as impostor, Client(impostor.endpoint, timeout_s=240.0, on_wait=ask) as client:
         assert client.stats() == {"status": "ok"}
         assert client.health() == {"status": "ok"}
-    assert len(heard) == 1
+    assert len(notices) == 1
     assert notified.asked == ["stats", "health", "health"]
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])
 def test_a_call_waits_no_longer_than_the_caller_allows(server: Server, gate: Gate, kind: str) -> None:
     limits = {"timeout_s": 1.0, "compile_wait_s": 0.25}
-    with pytest.raises(DeadlineExceededError) as caught:
+    with pytest.raises(DeadlineExceededError) as excinfo:
         run(kind, server.endpoints[0], ASKED["a state"], **limits)
     assert re.fullmatch(
         rf"inverse_dynamics: no answer from {server.endpoints[0]} within 1 s and 0.25 s for its compiler "
         r"\(\d tr(y|ies), last heard [\d.]+ s ago\); its last notice was: inverse_dynamics of robot 'pendulum' "
         "is being loaded or compiled",
-        str(caught.value),
+        str(excinfo.value),
     )
 
 
@@ -312,7 +302,11 @@ def test_a_call_without_compile_wait_gets_no_notices(server: Server, gate: Gate,
 def test_a_call_that_waits_logs_it_once(
     server: Server, gate: Gate, kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opener = threading.Timer(1.5, gate.open)  # after the second notice, which is not logged
+    def open_late() -> None:
+        eventually(lambda: counters(server)["notices"] > 1)  # after the second one, which is not logged
+        gate.open()
+
+    opener = threading.Thread(target=open_late)
     opener.start()
     with caplog.at_level(logging.WARNING, logger="dyn_service.service.client"):
         run(kind, server.endpoints[0], ASKED["a state"], timeout_s=LIMIT_S)
@@ -331,12 +325,12 @@ def test_late_notices_of_an_earlier_call_are_dropped(server: Server, gate: Gate,
         client.timeout_s = 0.1
         with pytest.raises(DeadlineExceededError):
             robot.mass_matrix(Q)
-        heard: list[str] = []
-        client._on_wait = heard.append
+        notices: list[str] = []
+        client._on_wait = notices.append
         client.timeout_s = 20.0
         threading.Event().wait(1.2)  # a notice of it arrives meanwhile
         assert client.health()["status"] == "ok"
-        assert heard == []
+        assert notices == []
         client.compile_wait_s = 20.0
         gate.open()
         assert robot.mass_matrix(Q) == pendulum.mass_matrix(Q)
@@ -397,31 +391,3 @@ def test_an_older_client_does_not_accept_a_notice_as_a_reply() -> None:
     notice = decode_notice(golden("notice"))
     assert (notice.v, notice.id, notice.notice.state, notice.notice.again_ms) == (1, 7, "compiling", 1000.0)
     assert not isinstance(read_head(golden("notice")), ReplyHead)
-
-
-@pytest.mark.parametrize("look", ["connected", "send"])
-def test_a_reply_that_arrives_just_before_the_socket_is_used_is_received(look: str) -> None:
-    """ZeroMQ signals a reply once; other uses of the socket must not consume the signal of the event loop."""
-
-    async def received_after() -> bytes | None:
-        with zmq.Context() as context, context.socket(zmq.ROUTER) as server:
-            server.bind("inproc://signals")  # over inproc, a message arrives when it is sent
-            channel = AsyncChannel("inproc://signals", context)
-            try:
-                assert channel.send(b"request")
-                sender, request = server.recv_multipart()
-                assert request == b"request"
-                receiving = asyncio.ensure_future(channel.receive())
-                await asyncio.sleep(0)  # now it waits for the signal
-                server.send_multipart([sender, b"reply"])
-                if look == "connected":
-                    assert await channel.is_connected()
-                else:
-                    assert channel.send(b"another")
-                for _ in range(10):
-                    await asyncio.sleep(0)
-                return receiving.result() if receiving.done() else None
-            finally:
-                channel.close()
-
-    assert asyncio.run(received_after()) == b"reply"

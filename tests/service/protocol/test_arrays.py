@@ -37,12 +37,12 @@ def over_the_wire(value: Any) -> Any:
 
 @given(hnp.arrays(np.float64, shapes, elements=finite))
 def test_arrays_round_trip_bit_for_bit(array: np.ndarray) -> None:
-    for written in (array, np.asfortranarray(array), array[::-1] if array.ndim else array):
-        for encoded in (pack_array(written, "inputs.q"), pack_output(written)):
-            found = unpack_array(over_the_wire(encoded), "inputs.q")
-            assert found.shape == written.shape
-            assert found.dtype == np.float64
-            assert found.tobytes() == written.tobytes()
+    for layout in (array, np.asfortranarray(array), array[::-1] if array.ndim else array):
+        for encoded in (pack_array(layout, "inputs.q"), pack_output(layout)):
+            decoded = unpack_array(over_the_wire(encoded), "inputs.q")
+            assert decoded.shape == layout.shape
+            assert decoded.dtype == np.float64
+            assert decoded.tobytes() == layout.tobytes()
 
 
 @given(hnp.arrays(np.float64, shapes, elements=st.floats()))
@@ -73,16 +73,16 @@ def test_lists_of_other_values_are_refused(value: Any) -> None:
 
 @given(hnp.arrays(np.float64, hnp.array_shapes(min_dims=1, max_dims=4, max_side=4), elements=finite))
 def test_lists_decode_to_the_same_bits_as_arrays(array: np.ndarray) -> None:
-    found = unpack_array(over_the_wire(array.tolist()), "inputs.q")
-    assert found.shape == array.shape
-    assert found.tobytes() == array.tobytes()
+    decoded = unpack_array(over_the_wire(array.tolist()), "inputs.q")
+    assert decoded.shape == array.shape
+    assert decoded.tobytes() == array.tobytes()
 
 
 @given(st.integers(-(2**63), 2**64 - 1) | finite)
 def test_numbers(number: float) -> None:
-    found = unpack_array(over_the_wire(number), "inputs.kp")
-    assert found.shape == ()
-    assert float(found) == float(number)
+    decoded = unpack_array(over_the_wire(number), "inputs.kp")
+    assert decoded.shape == ()
+    assert float(decoded) == float(number)
 
 
 def test_sums_that_overflow_are_finite() -> None:
@@ -107,9 +107,9 @@ def test_large_outputs_are_not_copied() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_values_that_are_not_arrays_of_numbers_are_refused(value: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="q must be") as found:
+    with pytest.raises(InvalidArgumentError, match="q must be") as excinfo:
         pack_array(value, "inputs.q")
-    assert found.value.path == "inputs.q"
+    assert excinfo.value.path == "inputs.q"
 
 
 def test_wrenches_round_trip() -> None:
@@ -117,11 +117,11 @@ def test_wrenches_round_trip() -> None:
         Wrench("hand", force=(1.0, 2.0, 3.0)),
         Wrench("arm", torque=np.ones((4, 3)), point=[0.0, 0.1, 0.2], frame="arm"),
     ]
-    for given_ in (wrenches, tuple(wrenches), wrenches[0]):
-        found = unpack_wrenches(over_the_wire(pack_wrenches(given_, "inputs.wrenches")), "inputs.wrenches")
-        expected = [given_] if isinstance(given_, Wrench) else list(given_)
-        assert len(found) == len(expected)
-        for left, right in zip(found, expected, strict=True):
+    for wrench_input in (wrenches, tuple(wrenches), wrenches[0]):
+        decoded = unpack_wrenches(over_the_wire(pack_wrenches(wrench_input, "inputs.wrenches")), "inputs.wrenches")
+        expected = [wrench_input] if isinstance(wrench_input, Wrench) else list(wrench_input)
+        assert len(decoded) == len(expected)
+        for left, right in zip(decoded, expected, strict=True):
             assert (left.link, left.frame) == (right.link, right.frame)
             for part in ("torque", "force", "point"):
                 assert np.array_equal(getattr(left, part), np.asarray(getattr(right, part)))
@@ -152,8 +152,8 @@ def test_wrenches_and_overlays_of_a_state_are_encoded_at_once(kind: Kind, value:
     """With the same content as by `pack`; what cannot change only once."""
     packed = pack_state(kind, value, f"inputs.{kind}")
     assert packed is not None
-    found, expected = (unpack(kind, over_the_wire(each), "x") for each in (packed, pack(kind, value, "x")))
-    assert repr(found).replace("(0.0, 0.0, 0.0)", "array([0., 0., 0.])") == repr(expected)
+    decoded, expected = (unpack(kind, over_the_wire(encoding), "x") for encoding in (packed, pack(kind, value, "x")))
+    assert repr(decoded).replace("(0.0, 0.0, 0.0)", "array([0., 0., 0.])") == repr(expected)
     changes = isinstance(value, tuple)  # its vectors are lists and arrays
     assert (pack_state(kind, value, f"inputs.{kind}") is packed) != changes
     assert calls_of(lambda: pack_state(kind, value, f"inputs.{kind}")) <= (16 if changes else 5)
@@ -191,6 +191,6 @@ def test_few_encodings_are_kept() -> None:
     ],
 )
 def test_values_that_are_not_wrenches_are_refused(value: Any, path: str, values: list[str]) -> None:
-    with pytest.raises(InvalidArgumentError, match=naming(*values)) as found:
+    with pytest.raises(InvalidArgumentError, match=naming(*values)) as excinfo:
         pack_wrenches(value, "inputs.wrenches")
-    assert found.value.path == path
+    assert excinfo.value.path == path

@@ -67,8 +67,8 @@ def test_the_id_of_a_truncated_message_is_read(message: dict[str, Any], data: st
     whole = {"id": number, **{key: x for key, x in message.items() if key != "id"}}
     payload = msgpack.packb(whole)
     end = data.draw(st.integers(0, len(payload)))
-    until = 1 + len(msgpack.packb("id")) + len(msgpack.packb(number)) + (2 if len(whole) > 15 else 0)
-    assert peek(payload[:end]).id == (number if end >= until else None)
+    id_end = 1 + len(msgpack.packb("id")) + len(msgpack.packb(number)) + (2 if len(whole) > 15 else 0)
+    assert peek(payload[:end]).id == (number if end >= id_end else None)
 
 
 @settings(max_examples=100, deadline=None)
@@ -141,6 +141,6 @@ def test_values_that_are_not_ids() -> None:
 
 
 def test_the_other_fields_of_the_head() -> None:
-    found = peek(msgpack.packb(request(compile_wait_ms=5, inputs={"q": array([0.1])})))
-    assert (found.id, found.query, found.compile_wait_ms) == (7, "gravity_forces", 5.0)
+    head = peek(msgpack.packb(request(compile_wait_ms=5, inputs={"q": array([0.1])})))
+    assert (head.id, head.query, head.compile_wait_ms) == (7, "gravity_forces", 5.0)
     assert peek(msgpack.packb({"query": 5, "compile_wait_ms": -1})).query == ""

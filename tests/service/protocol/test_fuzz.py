@@ -115,20 +115,20 @@ def test_damaged_requests(service: Service, data: st.DataObject) -> None:
     """A valid request with some bytes changed, removed or duplicated."""
     query = data.draw(st.sampled_from(["gravity_forces", "computed_torque"]))
     q = array([0.5])
-    more = {"v": q, "q_ref": q, "v_ref": q, "a_ref": q, "kp": 2.0, "kd": 1.0} if query == "computed_torque" else {}
-    payload = bytearray(msgpack.packb(request(query, inputs={"q": q, **more})))
+    optional = {"v": q, "q_ref": q, "v_ref": q, "a_ref": q, "kp": 2.0, "kd": 1.0} if query == "computed_torque" else {}
+    payload = bytearray(msgpack.packb(request(query, inputs={"q": q, **optional})))
     check(service, bytes(payload))
     for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(payload) - 1))
+        index = data.draw(st.integers(0, len(payload) - 1))
         kind = data.draw(st.sampled_from(["change", "drop", "double", "cut"]))
         if kind == "change":
-            payload[at] = data.draw(st.integers(0, 255))
+            payload[index] = data.draw(st.integers(0, 255))
         elif kind == "drop" and len(payload) > 1:
-            del payload[at]
+            del payload[index]
         elif kind == "double":
-            payload[at:at] = payload[at : at + 8]
-        elif kind == "cut" and at:
-            del payload[at:]
+            payload[index:index] = payload[index : index + 8]
+        elif kind == "cut" and index:
+            del payload[index:]
     check(service, bytes(payload))
 
 
@@ -169,7 +169,7 @@ def test_bombs_do_not_grow_the_server(service: Service) -> None:
         for bomb in bombs:
             assert not check(service, bomb)["ok"]
         gc.collect()
-        kept, _ = tracemalloc.get_traced_memory()
+        kept_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert kept < 100_000  # the smallest decoded bomb would take a million bytes
+    assert kept_bytes < 100_000  # the smallest decoded bomb would take a million bytes

@@ -13,7 +13,7 @@ from dyn_service import Robot, Server
 from dyn_service.service.protocol.arrays import DTYPES
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.service import Service
-from dyn_service.support.suggestions import LISTED
+from dyn_service.support.suggestions import MAX_LISTED
 from tests.service.conftest import Bare, array, request
 
 INVALID = "INVALID_ARGUMENT"
@@ -107,10 +107,10 @@ CASES: dict[str, tuple[Any, int | None, str, str | None, str]] = {
             7,
             INVALID,
             key,
-            f"{key} must be a positive, finite number of milliseconds, found {shown}",
+            f"{key} must be a positive, finite number of milliseconds, found {description}",
         )
         for key in ("deadline_ms", "compile_wait_ms")
-        for value, shown in [
+        for value, description in [
             (0, "0"),
             (-5.0, "-5.0"),
             (float("nan"), "nan"),
@@ -310,9 +310,9 @@ def expected_message(message: str, pendulum: Robot) -> str:
     from dyn_service.api.queries import COMPUTATIONS, QUERIES
     from dyn_service.service.protocol.messages import ADMINISTRATION
 
-    known = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
+    queries = (*QUERIES, *COMPUTATIONS, *ADMINISTRATION)
     fill = {
-        QUERIES_TEXT: f"{', '.join(known[:LISTED])} and {len(known) - LISTED} more",
+        QUERIES_TEXT: f"{', '.join(queries[:MAX_LISTED])} and {len(queries) - MAX_LISTED} more",
         "<fingerprint>": pendulum.fingerprint,
         "<joints>": ", ".join(pendulum.all_joint_names),
         "<links>": ", ".join(pendulum.link_names),
@@ -350,8 +350,8 @@ def test_refusals_over_a_socket_leave_the_server_well(tcp_server: Server, pendul
         assert reply["error"].get("path") == path, name
     reply = socket.ask(request())
     assert reply["ok"]
-    found = np.frombuffer(reply["outputs"]["forces"]["data"])
-    assert found.tobytes() == pendulum.gravity_forces([0.5]).tobytes()
+    forces = np.frombuffer(reply["outputs"]["forces"]["data"])
+    assert forces.tobytes() == pendulum.gravity_forces([0.5]).tobytes()
 
 
 def test_what_may_be_left_out_or_added(service: Service) -> None:

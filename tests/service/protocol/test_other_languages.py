@@ -45,14 +45,16 @@ def built(source: Path, program: Path, *includes: Path) -> list[str]:
     if shutil.which("g++") is None:
         pytest.skip("no g++")
     for header in ("zmq.h", "msgpack.hpp"):
-        found = subprocess.run(
+        flags_found = subprocess.run(
             ["g++", "-x", "c++", "-E", "-"], input=f"#include <{header}>", capture_output=True, text=True
         )
-        if found.returncode and "No such file" in found.stderr:
+        if flags_found.returncode and "No such file" in flags_found.stderr:
             pytest.skip(f"no {header}: install libzmq3-dev and libmsgpack-cxx-dev")
     flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", *(f"-I{folder}" for folder in includes)]
-    made = subprocess.run(["g++", *flags, str(source), "-lzmq", "-o", str(program)], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
+    compilation = subprocess.run(
+        ["g++", *flags, str(source), "-lzmq", "-o", str(program)], capture_output=True, text=True
+    )
+    assert compilation.returncode == 0, compilation.stderr
     return [str(program)]
 
 
@@ -120,7 +122,7 @@ PENDULUM = {"robot": find_robot("pendulum"), "initial_position": "[0.2]", **PATI
 
 
 @pytest.mark.parametrize(
-    ("interface", "parameters", "said"),
+    ("interface", "parameters", "message"),
     [
         ("effort", SOLO, r"HR_KFE at 0\.250000, moving at -?0\.000: active, commanded\nbraked \(released\)\n"),
         # the drives (60 rad/s) settle within a second
@@ -130,16 +132,16 @@ PENDULUM = {"robot": find_robot("pendulum"), "initial_position": "[0.2]", **PATI
     ],
 )
 def test_a_plant_is_taken_over_and_released(
-    take_over: list[str], tmp_path: Path, interface: str, parameters: dict[str, str], said: str
+    take_over: list[str], tmp_path: Path, interface: str, parameters: dict[str, str], message: str
 ) -> None:
     """The sequence of the ros2_control component, without ROS."""
     states, commands = (f"ipc://{tmp_path}/{name}" for name in ("states", "commands"))
     parameters = {**parameters, "plant_state": states, "joint_commands": commands}
-    given = [word for name, value in parameters.items() for word in ("-p", f"{name}:={value}")]
+    words = [word for name, value in parameters.items() for word in ("-p", f"{name}:={value}")]
     environment = {**os.environ, "DYN_RUNTIME_DIR": str(tmp_path)}
     tmp_path.chmod(0o700)
     plant = subprocess.Popen(
-        [sys.executable, "-m", "dyn_service.graph.nodes.plant.node", "--ros-args", *given], env=environment
+        [sys.executable, "-m", "dyn_service.graph.nodes.plant.node", "--ros-args", *words], env=environment
     )
     try:
         with zmq.Context() as context, context.socket(zmq.SUB) as seen:
@@ -151,4 +153,4 @@ def test_a_plant_is_taken_over_and_released(
     finally:
         plant.terminate()
         plant.wait(240)
-    assert re.fullmatch(said, ran.stdout), ran.stdout + ran.stderr
+    assert re.fullmatch(message, ran.stdout), ran.stdout + ran.stderr

@@ -15,8 +15,9 @@ from dyn_service import QUERIES, Robot, Server
 from dyn_service.service.protocol.messages import ADMINISTRATION, RequestLimits
 from dyn_service.service.server.answering.plan import SLOW_BYTES
 from tests.conftest import URDF
-from tests.service.conftest import Bare, array, request, sample
-from tests.service.server.test_pool import eventually, simulate
+from tests.service.conftest import Bare, array, eventually, request, sample
+from tests.service.server.pools import handles_of, simulate
+from tests.service.server.raw_peers import gauges
 
 FORMS: dict[str, dict[str, Any]] = {
     "padded": {"x": "y" * 300},
@@ -35,8 +36,8 @@ INPUTS: dict[str, dict[str, Any]] = {
 
 def written(message: dict[str, Any], form: str, *, first: bool) -> bytes:
     """The encoded request with the unknown fields of that form, before or after the known ones."""
-    more = FORMS[form]
-    return msgpack.packb({**more, **message} if first else {**message, **more})
+    fields = FORMS[form]
+    return msgpack.packb({**fields, **message} if first else {**message, **fields})
 
 
 def comparable(reply: dict[str, Any]) -> dict[str, Any]:
@@ -56,9 +57,9 @@ def asked(robot: Robot, query: str) -> dict[str, Any]:
             inputs = {"overlay": {"gravity": array([0.0, 0.0, -1.6])}, "name": "on the moon"}
         return request(query, inputs=inputs or ...)
     if query in QUERIES:
-        positional, named = sample(robot, query)
-        given = {name: array(value) if isinstance(value, np.ndarray) else value for name, value in positional.items()}
-        return request(query, inputs={**given, **named})
+        positional, by_name = sample(robot, query)
+        vectors = {name: array(value) if isinstance(value, np.ndarray) else value for name, value in positional.items()}
+        return request(query, inputs={**vectors, **by_name})
     options = RECORDING if query == "simulate" else {}
     return request(query, inputs=INPUTS[query], options=options or ...)
 
@@ -80,7 +81,9 @@ def peer(server: Server) -> Iterator[Bare]:
 
 def counted(server: Server) -> dict[str, tuple[int, int]]:
     counts = server.service.metrics.to_dict()["requests"]
-    return {query: (each["answered"], each["refused"]) for query, each in counts.items()}
+    return {
+        query: (counts_of_query["answered"], counts_of_query["refused"]) for query, counts_of_query in counts.items()
+    }
 
 
 SOME = ["unknown", "inverse_dynamics", "mass_matrix", "link_poses", "verify", "simulate"]
@@ -94,11 +97,11 @@ def test_every_form_gets_the_same_reply(server: Server, peer: Bare, query: str) 
         expected = peer.ask(plain)
     for form in FORMS:
         for first in (True, False):
-            before = counted(server)
+            counts_before = counted(server)
             assert comparable(peer.ask(written(plain, form, first=first))) == comparable(expected), (form, first)
-            after = counted(server)
-            changed = {name for name in after if after[name] != before.get(name, (0, 0))}
-            assert changed == ({query} if query != "unknown" else set()), (form, first)
+            counts_after = counted(server)
+            changed_names = {name for name in counts_after if counts_after[name] != counts_before.get(name, (0, 0))}
+            assert changed_names == ({query} if query != "unknown" else set()), (form, first)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -112,9 +115,9 @@ def test_unload_in_every_form(
         reply = peer.ask(written(request("unload_robot", "on the moon", inputs=...), form, first=first))
         assert reply["outputs"] == {"robot": "on the moon"}
         assert "on the moon" not in server.service.robots
-        again = peer.ask(written(request("unload_robot", "on the moon", inputs=...), form, first=first))
+        reply = peer.ask(written(request("unload_robot", "on the moon", inputs=...), form, first=first))
     plain = peer.ask(request("unload_robot", "on the moon", inputs=...))
-    assert comparable(again) == comparable(plain)
+    assert comparable(reply) == comparable(plain)
     lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "dyn.audit"]
     assert (lines[0]["query"], lines[0]["outcome"]) == ("unload_robot", "ok")
     assert [line["outcome"] for line in lines[1:]] in ([], ["NOT_FOUND"])  # one refusal a second, in whichever process
@@ -124,12 +127,12 @@ def test_unload_in_every_form(
 def test_stats_in_every_form(server: Server, peer: Bare, form: str) -> None:
     peer.ask(request("stats", inputs=...))
     plain = peer.ask(request("stats", inputs=...))["outputs"]
-    found = peer.ask(written(request("stats", inputs=...), form, first=True))["outputs"]
-    assert found.keys() == plain.keys()
-    assert found["gauges"].keys() == plain["gauges"].keys()
-    assert found["uptime_s"] > plain["uptime_s"]
-    assert found["counters"]["received"] > plain["counters"]["received"]
-    assert found["requests"]["stats"]["answered"] == plain["requests"]["stats"]["answered"] + 1
+    outputs = peer.ask(written(request("stats", inputs=...), form, first=True))["outputs"]
+    assert outputs.keys() == plain.keys()
+    assert outputs["gauges"].keys() == plain["gauges"].keys()
+    assert outputs["uptime_s"] > plain["uptime_s"]
+    assert outputs["counters"]["received"] > plain["counters"]["received"]
+    assert outputs["requests"]["stats"]["answered"] == plain["requests"]["stats"]["answered"] + 1
 
 
 @pytest.mark.parametrize("query", ["list_robots", "health", "inverse_dynamics", "unload_robot", "overlay_robot"])
@@ -146,7 +149,7 @@ def test_an_unknown_robot_in_every_form(server: Server, peer: Bare, form: str, q
 def test_a_cancel_in_every_form(server: Server, peer: Bare, form: str) -> None:
     """A cancel has no reply and stops the request that it names."""
     peer.send(simulate(1))
-    eventually(lambda: any(worker.task is not None for worker in server._worker._workers))  # type: ignore[union-attr]
+    eventually(lambda: any(worker.task is not None for worker in handles_of(server)))  # type: ignore[union-attr]
     peer.send(written({"v": 1, "id": 1, "query": "cancel"}, form, first=False))
     assert (reply := peer.receive())["id"] == 1
     assert reply["error"]["code"] == "DEADLINE_EXCEEDED"
@@ -155,15 +158,15 @@ def test_a_cancel_in_every_form(server: Server, peer: Bare, form: str) -> None:
 
 def test_a_retry_of_a_long_request_adds_no_work(server: Server, peer: Bare) -> None:
     motion = {"q": array(np.full((5_000, 1), 0.5)), "v": array(np.zeros((5_000, 1)))}
-    asked = request("simulate", id=1, inputs=motion, options={"dt": 1e-6, "steps": 250, "every": 250})
-    before = counted(server).get("simulate", (0, 0))[0]
-    peer.send(asked)
+    message = request("simulate", id=1, inputs=motion, options={"dt": 1e-6, "steps": 250, "every": 250})
+    count_before = counted(server).get("simulate", (0, 0))[0]
+    peer.send(message)
     for retry in (1, 2):
-        peer.send({**asked, "retry": retry})
+        peer.send({**message, "retry": retry})
     peer.ask(request("health", id=2, inputs=...))
-    assert len(server._dispatcher.waiting) == 1
+    assert gauges(server)["waiting"] == 1
     assert peer.receive()["ok"]
-    assert counted(server)["simulate"][0] == before + 1
+    assert counted(server)["simulate"][0] == count_before + 1
     assert peer.ask(request("health", id=3, inputs=...))["id"] == 3
 
 
@@ -177,11 +180,11 @@ def test_unknown_inputs_and_options_of_administration(
     message = asked(server.service.robots["pendulum"], query)
     place, row = f"{part}s", ADMINISTRATION[query]
     message[place] = {**message.get(place, {}), "rooot": "floating"}
-    known = row.inputs if part == "input" else row.options
-    listed = f"its {place} are {', '.join(known)}" if known else "there are none"
-    listed = "did you mean 'root'?" if "root" in known else listed
-    before = list(server.service.robots)
+    names = row.inputs if part == "input" else row.options
+    hint = f"its {place} are {', '.join(names)}" if names else "there are none"
+    hint = "did you mean 'root'?" if "root" in names else hint
+    robots_before = list(server.service.robots)
     error = peer.ask(message if form == "plain" else written(message, form, first=True))["error"]
     assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", f"{place}.rooot")
-    assert error["message"] == f"{query} has no {part} 'rooot'; {listed}"
-    assert list(server.service.robots) == before
+    assert error["message"] == f"{query} has no {part} 'rooot'; {hint}"
+    assert list(server.service.robots) == robots_before

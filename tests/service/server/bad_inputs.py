@@ -100,9 +100,9 @@ class Sizes(dict[str, int]):
 
 
 def sizes() -> Sizes:
-    at = Robot.from_urdf(URDF / f"{ROBOT}.urdf")
-    known = {name: at.sizes[name] for name in at.sizes.__struct_fields__}
-    return Sizes(known, n=SEGMENTS, nf=at.nv - 1, np=1, **{"2 steps + 1": 2 * STEPS + 1})
+    robot = Robot.from_urdf(URDF / f"{ROBOT}.urdf")
+    robot_sizes = {name: robot.sizes[name] for name in robot.sizes.__struct_fields__}
+    return Sizes(robot_sizes, n=SEGMENTS, nf=robot.nv - 1, np=1, **{"2 steps + 1": 2 * STEPS + 1})
 
 
 _SIZES = sizes()
@@ -129,8 +129,8 @@ def good_value(spec: Spec, lead: tuple[int, ...] = ()) -> Any:
 
 def good(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns valid inputs and options."""
-    needed = (name for name, spec in row.inputs.items() if name in row.required or spec.kind == "directions")
-    inputs = {name: good_value(row.inputs[name]) for name in needed}  # a planar robot moves in few directions
+    names = (name for name, spec in row.inputs.items() if name in row.required or spec.kind == "directions")
+    inputs = {name: good_value(row.inputs[name]) for name in names}  # a planar robot moves in few directions
     options: dict[str, Any] = {name: 1e-3 if name == "dt" else STEPS for name in row.options if name in ("dt", "steps")}
     if "joints" in row.options and row.options["joints"].required:
         options["joints"] = [Robot.from_urdf(URDF / f"{ROBOT}.urdf").joint_names[0]]
@@ -139,23 +139,23 @@ def good(row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def asked(row: Row, inputs: Mapping[str, Any], options: Mapping[str, Any], /, **fields: Any) -> bytes:
     robot = ROBOT if getattr(row, "robot", True) else ...
-    made = {"robot": robot, "inputs": dict(inputs), "options": dict(options) or ..., **fields}
-    packed: bytes = msgpack.packb(request(row.name, **made))
+    message = {"robot": robot, "inputs": dict(inputs), "options": dict(options) or ..., **fields}
+    packed: bytes = msgpack.packb(request(row.name, **message))
     return packed
 
 
 def of_row(row: Row) -> Iterator[Case]:
     inputs, options = good(row)
     for name, spec in row.inputs.items():
-        for what, value in wrong_values(spec, required=name in row.required):
-            given = {key: x for key, x in {**inputs, name: value}.items() if x is not ...}
-            about = "inputs" if "leading axes" in what or name == "mass" else f"inputs.{name}"
-            yield Case(f"{row.name} {name}: {what}", asked(row, given, options), about)
+        for fault, value in wrong_values(spec, required=name in row.required):
+            values = {key: x for key, x in {**inputs, name: value}.items() if x is not ...}
+            path = "inputs" if "leading axes" in fault or name == "mass" else f"inputs.{name}"
+            yield Case(f"{row.name} {name}: {fault}", asked(row, values, options), path)
     batched = [name for name, spec in row.inputs.items() if not spec.scalar and spec.kind not in (*MAPS, *BY_NAME)]
     for name in batched[1:]:
         first = batched[0]
-        given = {**inputs, first: good_value(row.inputs[first], (2,)), name: good_value(row.inputs[name], (3,))}
-        yield Case(f"{row.name} {name}: does not broadcast", asked(row, given, options), "inputs")
+        values = {**inputs, first: good_value(row.inputs[first], (2,)), name: good_value(row.inputs[name], (3,))}
+        yield Case(f"{row.name} {name}: does not broadcast", asked(row, values, options), "inputs")
         huge = {**inputs, first: good_value(row.inputs[first], (300, 1)), name: good_value(row.inputs[name], (1, 3000))}
         yield Case(f"{row.name} {name}: a huge batch", asked(row, huge, options))
         empty = {
@@ -165,16 +165,16 @@ def of_row(row: Row) -> Iterator[Case]:
         }
         yield Case(f"{row.name} {name}: a huge batch of nothing", asked(row, empty, options))
     for name, option in row.options.items():
-        for what, value in wrong_choices(option):
-            given = {key: x for key, x in {**options, name: value}.items() if x is not ...}
-            yield Case(f"{row.name} {name}: {what}", asked(row, inputs, given), f"options.{name}")
+        for fault, value in wrong_choices(option):
+            values = {key: x for key, x in {**options, name: value}.items() if x is not ...}
+            yield Case(f"{row.name} {name}: {fault}", asked(row, inputs, values), f"options.{name}")
     yield Case(f"{row.name}: an unknown input", asked(row, {**inputs, "foo": 1.0}, options), "inputs.foo")
     yield Case(f"{row.name}: an unknown option", asked(row, inputs, {**options, "foo": 1}), "options.foo")
     if getattr(row, "robot", True):
         yield Case(f"{row.name}: another model", asked(row, inputs, options, model="0" * 32), "model")
         yield Case(f"{row.name}: another robot", asked(row, inputs, options, robot="r2d2"), "robot")
-    for what in ("inputs", "options"):
-        yield Case(f"{row.name}: {what} as a list", asked(row, inputs, options, **{what: [1]}), what)
+    for fault in ("inputs", "options"):
+        yield Case(f"{row.name}: {fault} as a list", asked(row, inputs, options, **{fault: [1]}), fault)
 
 
 def hollow(spec: Spec, lead: tuple[int, ...]) -> dict[str, Any]:
@@ -251,45 +251,48 @@ def wrong_directions() -> Iterator[tuple[str, Any]]:
 
 
 def wrong_wrenches() -> Iterator[tuple[str, Any]]:
-    one = {"link": LINK, "force": [1.0, 2.0, 3.0]}
+    wrench = {"link": LINK, "force": [1.0, 2.0, 3.0]}
     yield "a wrench without link", {"force": [1.0, 2.0, 3.0]}
-    yield "a link that is no text", {**one, "link": 5}
-    yield "a link that is not there", {**one, "link": f"{LINK}9"}
-    yield "a frame that is not there", {**one, "frame": f"{LINK}9"}
-    yield "a frame that is no text", {**one, "frame": [1]}
-    yield "a misspelt torque", {**one, "troque": [1.0, 2.0, 3.0]}
-    yield "two numbers", {**one, "force": [1.0, 2.0]}
-    yield "a number for a vector", {**one, "torque": 1.0}
-    yield "a point that is NaN", {**one, "point": array([np.nan, 0.0, 0.0])}
-    yield "a list with a number", [one, 5]
-    yield "leading axes that differ", {**one, "force": array(np.ones((2, 3))), "torque": array(np.ones((3, 3)))}
+    yield "a link that is no text", {**wrench, "link": 5}
+    yield "a link that is not there", {**wrench, "link": f"{LINK}9"}
+    yield "a frame that is not there", {**wrench, "frame": f"{LINK}9"}
+    yield "a frame that is no text", {**wrench, "frame": [1]}
+    yield "a misspelt torque", {**wrench, "troque": [1.0, 2.0, 3.0]}
+    yield "two numbers", {**wrench, "force": [1.0, 2.0]}
+    yield "a number for a vector", {**wrench, "torque": 1.0}
+    yield "a point that is NaN", {**wrench, "point": array([np.nan, 0.0, 0.0])}
+    yield "a list with a number", [wrench, 5]
+    yield "leading axes that differ", {**wrench, "force": array(np.ones((2, 3))), "torque": array(np.ones((3, 3)))}
     yield (
         "leading axes of two wrenches that differ",
         [
-            {**one, "force": array(np.ones((2, STEPS, 3)))},
-            {**one, "force": array(np.ones((3, STEPS, 3)))},
+            {**wrench, "force": array(np.ones((2, STEPS, 3)))},
+            {**wrench, "force": array(np.ones((3, STEPS, 3)))},
         ],
     )
-    yield "too many", [one] * (LIMITS.max_wrenches + 1)
-    yield "an empty vector", {**one, "force": []}
+    yield "too many", [wrench] * (LIMITS.max_wrenches + 1)
+    yield "an empty vector", {**wrench, "force": []}
 
 
 def wrong_payloads() -> Iterator[tuple[str, Any]]:
-    one = {"link": LINK, "mass": 1.0}
+    payload = {"link": LINK, "mass": 1.0}
     yield "no mass", {"link": LINK}
     yield "no link", {"mass": 1.0}
-    yield "a link that is not there", {**one, "link": f"{LINK}9"}
-    yield "a negative mass", {**one, "mass": -1.0}
-    yield "a mass that is NaN", {**one, "mass": float("nan")}
-    yield "a mass that is a text", {**one, "mass": "1"}
-    yield "a mass that is a map", {**one, "mass": {"kg": 1.0}}
-    yield "a centre of two numbers", {**one, "com": [0.0, 1.0]}
-    yield "an inertia of three numbers", {**one, "inertia": [1.0, 1.0, 1.0]}
-    yield "an inertia that is not symmetric", {**one, "inertia": [[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]}
-    yield "a negative moment", {**one, "inertia": [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]}
-    yield "an inertia that is infinite", {**one, "inertia": array(np.full((3, 3), np.inf))}
-    yield "a misspelt inertia", {**one, "inertai": [1.0]}
-    yield "a list", [one]
+    yield "a link that is not there", {**payload, "link": f"{LINK}9"}
+    yield "a negative mass", {**payload, "mass": -1.0}
+    yield "a mass that is NaN", {**payload, "mass": float("nan")}
+    yield "a mass that is a text", {**payload, "mass": "1"}
+    yield "a mass that is a map", {**payload, "mass": {"kg": 1.0}}
+    yield "a centre of two numbers", {**payload, "com": [0.0, 1.0]}
+    yield "an inertia of three numbers", {**payload, "inertia": [1.0, 1.0, 1.0]}
+    yield (
+        "an inertia that is not symmetric",
+        {**payload, "inertia": [[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]},
+    )
+    yield "a negative moment", {**payload, "inertia": [[-1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]}
+    yield "an inertia that is infinite", {**payload, "inertia": array(np.full((3, 3), np.inf))}
+    yield "a misspelt inertia", {**payload, "inertai": [1.0]}
+    yield "a list", [payload]
 
 
 def wrong_overlays() -> Iterator[tuple[str, Any]]:
@@ -297,9 +300,9 @@ def wrong_overlays() -> Iterator[tuple[str, Any]]:
     yield "a misspelt part", {"payload": []}
     yield "a list", [{}]
     yield "payloads that are a number", {"payloads": 1.0}
-    for what, value in wrong_payloads():
-        if what != "a list":
-            yield f"a payload: {what}", {"payloads": [value]}
+    for fault, value in wrong_payloads():
+        if fault != "a list":
+            yield f"a payload: {fault}", {"payloads": [value]}
     yield "links in a list", {"links": [LINK]}
     yield "a link that is not there", {"links": {f"{LINK}9": {"mass": 1.0}}}
     yield "a link that is a number", {"links": {1: {"mass": 1.0}}}
@@ -326,33 +329,33 @@ def wrong_overlays() -> Iterator[tuple[str, Any]]:
 
 
 def wrong_contacts() -> Iterator[tuple[str, Any]]:
-    one = {"link": LINK}
+    contact = {"link": LINK}
     yield "a contact without link", {"radius": 0.1}
     yield "a link that is no text", {"link": 5}
     yield "a link that is not there", {"link": f"{LINK}9"}
-    yield "a misspelt friction", {**one, "fricton": 0.5}
-    yield "two numbers", {**one, "point": [1.0, 2.0]}
-    yield "an empty vector", {**one, "point": []}
-    yield "a point that is NaN", {**one, "point": array([np.nan, 0.0, 0.0])}
-    yield "a plane that is NaN", {**one, "plane": array([np.nan, 0.0, 0.0])}
-    yield "a plane with leading axes", {**one, "plane": array(np.ones((2, 3)))}
-    yield "leading axes that differ", {**one, "point": array(np.ones((2, 3))), "normal": array(np.ones((3, 3)))}
-    yield "leading axes of two contacts that differ", [{**one, "point": array(np.ones((k, 3)))} for k in (2, 3)]
-    yield "a normal of no length", {**one, "normal": [0.0, 0.0, 0.0]}
-    yield "a normal that is a number", {**one, "normal": 1.0}
-    yield "a friction that pushes", {**one, "friction": -0.5}
-    yield "a friction that is NaN", {**one, "friction": float("nan")}
-    yield "a friction that is infinite", {**one, "friction": float("inf")}
-    yield "a friction that is a text", {**one, "friction": "ice"}
-    yield "a friction that is a list", {**one, "friction": [0.5]}
-    yield "a stiffness of nothing", {**one, "stiffness": 0.0}
-    yield "a stiffness that is a text", {**one, "stiffness": "1"}
-    yield "a stiffness that is a list", {**one, "stiffness": [1.0]}
-    yield "a width that is infinite", {**one, "width": float("inf")}
-    yield "a radius that is a truth value", {**one, "radius": True}
-    yield "rigid as a number", {**one, "rigid": 1}
-    yield "a list with a number", [one, 5]
-    yield "too many", [one] * (LIMITS.max_contacts + 1)
+    yield "a misspelt friction", {**contact, "fricton": 0.5}
+    yield "two numbers", {**contact, "point": [1.0, 2.0]}
+    yield "an empty vector", {**contact, "point": []}
+    yield "a point that is NaN", {**contact, "point": array([np.nan, 0.0, 0.0])}
+    yield "a plane that is NaN", {**contact, "plane": array([np.nan, 0.0, 0.0])}
+    yield "a plane with leading axes", {**contact, "plane": array(np.ones((2, 3)))}
+    yield "leading axes that differ", {**contact, "point": array(np.ones((2, 3))), "normal": array(np.ones((3, 3)))}
+    yield "leading axes of two contacts that differ", [{**contact, "point": array(np.ones((k, 3)))} for k in (2, 3)]
+    yield "a normal of no length", {**contact, "normal": [0.0, 0.0, 0.0]}
+    yield "a normal that is a number", {**contact, "normal": 1.0}
+    yield "a friction that pushes", {**contact, "friction": -0.5}
+    yield "a friction that is NaN", {**contact, "friction": float("nan")}
+    yield "a friction that is infinite", {**contact, "friction": float("inf")}
+    yield "a friction that is a text", {**contact, "friction": "ice"}
+    yield "a friction that is a list", {**contact, "friction": [0.5]}
+    yield "a stiffness of nothing", {**contact, "stiffness": 0.0}
+    yield "a stiffness that is a text", {**contact, "stiffness": "1"}
+    yield "a stiffness that is a list", {**contact, "stiffness": [1.0]}
+    yield "a width that is infinite", {**contact, "width": float("inf")}
+    yield "a radius that is a truth value", {**contact, "radius": True}
+    yield "rigid as a number", {**contact, "rigid": 1}
+    yield "a list with a number", [contact, 5]
+    yield "too many", [contact] * (LIMITS.max_contacts + 1)
 
 
 def wrong_choices(option: Option) -> Iterator[tuple[str, Any]]:
@@ -415,39 +418,39 @@ def of_messages() -> Iterator[Case]:
         "a time": msgpack.Timestamp(1),
     }
     for key in ("v", "id", "query", "robot", "inputs", "options", "model", "deadline_ms", "compile_wait_ms"):
-        for what, value in odd.items():
+        for fault, value in odd.items():
             for order in ("first", "last"):
                 rest = {name: x for name, x in base.items() if name != key}
                 message = {key: value, **rest} if order == "first" else {**rest, key: value}
-                yield Case(f"{key} is {what}, {order}", msgpack.packb(message), key if what != "a time" else None)
-    for what, value in odd.items():
-        yield Case(f"the message is {what}", msgpack.packb(value))
+                yield Case(f"{key} is {fault}, {order}", msgpack.packb(message), key if fault != "a time" else None)
+    for fault, value in odd.items():
+        yield Case(f"the message is {fault}", msgpack.packb(value))
 
 
 def of_administration() -> Iterator[Case]:
     for query in ("load_robot", "unload_robot", "describe_robot"):
-        for what, inputs in (("nothing", ...), ("a list", [1]), ("a text", "x"), ("nil", None), ("a number", 5)):
+        for fault, inputs in (("nothing", ...), ("a list", [1]), ("a text", "x"), ("nil", None), ("a number", 5)):
             message = {"v": 1, "id": 7, "query": query, "inputs": inputs}
-            yield Case(f"{query} inputs: {what}", msgpack.packb({k: x for k, x in message.items() if x is not ...}))
-        for what, robot in (("another", "r2d2"), ("a number", 5), ("nothing", ""), ("long", "x" * 500)):
-            yield Case(f"{query} robot: {what}", msgpack.packb({"v": 1, "id": 7, "query": query, "robot": robot}))
-    for what, urdf in (
+            yield Case(f"{query} inputs: {fault}", msgpack.packb({k: x for k, x in message.items() if x is not ...}))
+        for fault, robot in (("another", "r2d2"), ("a number", 5), ("nothing", ""), ("long", "x" * 500)):
+            yield Case(f"{query} robot: {fault}", msgpack.packb({"v": 1, "id": 7, "query": query, "robot": robot}))
+    for fault, urdf in (
         ("binary", b"<robot/>"),
         ("a number", 5),
         ("a list", ["<robot/>"]),
         ("blank", "  \n"),
         ("a path", "/etc/passwd"),
     ):
-        yield Case(f"load_robot urdf: {what}", loading(urdf), "inputs.urdf")
+        yield Case(f"load_robot urdf: {fault}", loading(urdf), "inputs.urdf")
     text = "<robot name='a'><link name='b'/></robot>"
-    for what, root in (("another", "flying"), ("a number", 5), ("a list", ["fixed"]), ("a map", {})):
-        yield Case(f"load_robot root: {what}", loading(text, {"root": root}), "options.root")
+    for fault, root in (("another", "flying"), ("a number", 5), ("a list", ["fixed"]), ("a map", {})):
+        yield Case(f"load_robot root: {fault}", loading(text, {"root": root}), "options.root")
 
 
 def loading(urdf: Any, options: Any = ...) -> bytes:
     message = {"v": 1, "id": 7, "query": "load_robot", "inputs": {"urdf": urdf}, "options": options}
-    made: bytes = msgpack.packb({key: x for key, x in message.items() if x is not ...})
-    return made
+    payload: bytes = msgpack.packb({key: x for key, x in message.items() if x is not ...})
+    return payload
 
 
 def of_descriptions() -> Iterator[Case]:
@@ -468,8 +471,8 @@ def of_descriptions() -> Iterator[Case]:
         "a lone ampersand": "<robot name='a & b'><link name='b'/></robot>",
         "a NUL": "<robot name='a\0'><link name='b'/></robot>",
     }
-    for what, text in wrong.items():
-        yield Case(f"urdf: {what}", loading(text))
+    for fault, text in wrong.items():
+        yield Case(f"urdf: {fault}", loading(text))
     # Tokens of a whole file, one at a time, replaced by invalid ones.
     for word, other in (
         ('type="revolute"', 'type="wobbly"'),
@@ -506,21 +509,21 @@ def of_bytes() -> Iterator[Case]:
     for number in range(150):
         damaged = bytearray(base)
         for _ in range(noise.randrange(1, 4)):
-            at = noise.randrange(len(damaged))
+            index = noise.randrange(len(damaged))
             kind = noise.randrange(3)
             if kind == 0:
-                damaged[at] = noise.randrange(256)
+                damaged[index] = noise.randrange(256)
             elif kind == 1:
-                del damaged[at]
+                del damaged[index]
             else:
-                damaged[at:at] = damaged[at : at + 4]
+                damaged[index:index] = damaged[index : index + 4]
         yield Case(f"damaged {number}", bytes(damaged))
     for number in range(40):
         yield Case(f"noise {number}", noise.randbytes(noise.randrange(1, 60)))
     heads = {"array32": b"\xdd", "map32": b"\xdf", "str32": b"\xdb", "bin32": b"\xc6", "ext32": b"\xc9"}
-    for what, head in heads.items():
+    for fault, head in heads.items():
         for size in (b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x10\x00\x00"):
-            yield Case(f"{what} announces {size.hex()}", b"\x82\xa2id\x07\xa1x" + head + size)
+            yield Case(f"{fault} announces {size.hex()}", b"\x82\xa2id\x07\xa1x" + head + size)
     for depth in (70, 500, 1100, 3000):
         nested = b"\x91" * depth + b"\x01"
         inputs = b"\x81\xa1q" + nested

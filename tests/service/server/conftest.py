@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from dyn_service import Robot, Server
-from dyn_service.service.server.workers.pool import Pool
+from tests.service.conftest import eventually
+from tests.service.server.pools import are_idle
+from tests.service.server.raw_peers import gauges
 
 
 @pytest.fixture(scope="module")
@@ -19,11 +21,6 @@ def one_worker(pendulum: Robot) -> Iterator[Server]:
 @pytest.fixture
 def single(one_worker: Server) -> Server:
     """A server of the pendulum with one idle worker, which has lost none since a test began."""
-    from tests.service.server.test_pool import eventually
-
-    pool = one_worker._worker
-    assert isinstance(pool, Pool)
-    eventually(lambda: not one_worker._dispatcher.waiting and pool.ready)
-    eventually(lambda: len(pool._workers) == 1 and pool._workers[0].is_idle)
+    eventually(lambda: not gauges(one_worker)["waiting"] and are_idle(one_worker, 1))
     one_worker.service.metrics.traffic.workers_lost = 0
     return one_worker

@@ -36,9 +36,9 @@ def test_there_are_enough_and_of_every_kind() -> None:
     assert len(cases) >= 600
     assert len({case.payload for case in cases}) >= 600
     assert len({case.name for case in cases}) == len(cases)
-    asked = Counter(case.name.split()[0].rstrip(":") for case in cases)
-    assert set(COMPUTATIONS) <= set(asked)
-    assert len(set(QUERIES) & set(asked)) > 25
+    counts = Counter(case.name.split()[0].rstrip(":") for case in cases)
+    assert set(COMPUTATIONS) <= set(counts)
+    assert len(set(QUERIES) & set(counts)) > 25
     assert {case.code for case in cases} >= set(REFUSED) - {"FAILED_PRECONDITION"}
 
 
@@ -47,10 +47,10 @@ def test_each_is_refused_as_recorded(service: Service) -> None:
     for case in committed():
         reply = reply_to(service, case.payload)
         error = reply.get("error", {})
-        found = (reply["id"], error.get("code"), error.get("path"))
+        outcome = (reply["id"], error.get("code"), error.get("path"))
         assert in_our_words(error.get("message", "")), case.name
-        if found != (case.id, case.code, case.path):
-            wrong.append((case.name, found, (case.id, case.code, case.path)))
+        if outcome != (case.id, case.code, case.path):
+            wrong.append((case.name, outcome, (case.id, case.code, case.path)))
     assert not wrong
 
 
@@ -64,19 +64,19 @@ def refusals(service: Service) -> Iterator[tuple[bad_inputs.Case, dict[str, Any]
 
 def test_each_wrong_value_is_refused_at_its_path(service: Service) -> None:
     """The cases are made from the current table, so that new rows, inputs and options are included."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kilobytes_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     wrong, slow, rows = [], [], Counter[str]()
     for case, error, took_s in refusals(service):
         rows[case.name.split()[0].rstrip(":")] += 1
-        told = error["code"] in REFUSED and (error.get("path") or "").startswith(case.about or "")
-        if not told:
+        is_named = error["code"] in REFUSED and (error.get("path") or "").startswith(case.about or "")
+        if not is_named:
             wrong.append((case.name, error))
         if took_s > 1.0:  # a refusal takes milliseconds
             slow.append((case.name, took_s))
     assert not wrong
     assert not slow
     assert rows.keys() >= QUERIES.keys() | COMPUTATIONS.keys()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - kilobytes_before < 200 << 10  # KiB
 
 
 def test_the_service_still_answers(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Everything that a peer can make grow is bounded: parts, unfinished messages, unread replies, connections."""
+"""All that a peer can make grow is bounded, with and without encryption: parts, unfinished messages, unread replies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from select import select as select_readable
 from typing import Any
 
 import msgpack
@@ -18,15 +19,29 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot, Server
+from dyn_service.service.protocol.keys import Keys
 from dyn_service.service.protocol.limits import RequestLimits
+from dyn_service.service.protocol.zmtp import ProtocolError
 from dyn_service.service.server.administration.metrics import Traffic
-from dyn_service.service.server.transport.plain import PlainPeer, PlainTransport
+from dyn_service.service.server.transport.connections import ServerConnection, Transport
 from dyn_service.service.server.transport.quotas import ConnectionQuota
-from tests.service.conftest import WAIT_MS, array, request
-from tests.service.server.test_server import speak_zeromq
-from tests.service.server.test_zmtp import HELLO, command, frame, ready
+from tests.service.conftest import WAIT_S, array, eventually, request
+from tests.service.protocol.rfc_peers import command, frame, greeting, null_ready
+from tests.service.server.raw_peers import (
+    MECHANISMS,
+    NULL_START,
+    RawPeer,
+    connected,
+    counters,
+    gauges,
+    is_closed,
+    look,
+    turn,
+)
 
-WAIT_S = WAIT_MS / 1e3
+NULL_ONLY = pytest.mark.parametrize("mechanism", ["NULL"])
+LONG_PART = b"\x02" + struct.pack(">Q", 60 << 20)
+"""The header of a part of 60 MiB."""
 
 
 def memory() -> int:
@@ -34,220 +49,345 @@ def memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.fixture(params=MECHANISMS)
+def mechanism(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+class Endpoint:
+    """Servers with one endpoint, and their clients."""
+
+    def __init__(self, robot: Robot, keys: Keys | None, options: dict[str, Any], stack: ExitStack) -> None:
+        self._robot, self.keys, self._options, self._stack = robot, keys, options, stack
+        self.endpoint = ""
+
+    def serve(self, **limits: Any) -> Server:
+        options = {"limits": RequestLimits(**limits), **self._options}
+        server = self._stack.enter_context(Server([self._robot], endpoints=["tcp://127.0.0.1:0"], **options))
+        (self.endpoint,) = server.endpoints
+        return server
+
+    def connect(self) -> RawPeer:
+        """Returns a connection that has not begun its handshake."""
+        return self._stack.enter_context(RawPeer(self.endpoint, self.keys))
+
+    def raw(self) -> RawPeer:
+        """Returns a connection after its handshake."""
+        return self.connect().shake_hands()
+
+
 @pytest.fixture
-def serving(pendulum: Robot) -> Iterator[Callable[..., Server]]:
+def endpoint(pendulum: Robot, mechanism: str, tmp_path: Path) -> Iterator[Endpoint]:
+    from dyn_service.service.protocol.keys import read_keys
+    from dyn_service.service.protocol.messages import Role
+    from dyn_service.service.server.administration.access import KeyFolder
+
     pendulum.prepare(["gravity_forces"])
+    options: dict[str, Any] = {}
+    keys = None
+    if mechanism == "CURVE":
+        folder = KeyFolder(tmp_path / "keys")
+        file = folder.make("good", Role.ADMIN)
+        assert file is not None
+        keys, options = read_keys(file), {"keys": "required", "key_folder": folder}
     with ExitStack() as stack:
-
-        def start(**limits: Any) -> Server:
-            return stack.enter_context(
-                Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=RequestLimits(**limits))
-            )
-
-        yield start
+        yield Endpoint(pendulum, keys, options, stack)
 
 
-def counters(server: Server) -> dict[str, int]:
-    return server.service.metrics.to_dict()["counters"]
+def ask(peer: RawPeer, **fields: Any) -> Any:
+    """Returns the reply to a request."""
+    peer.socket.sendall(peer.part(msgpack.packb(request(**fields))))
+    return msgpack.unpackb(peer.receive())
 
 
-def eventually(holds: Callable[[], Any]) -> None:
-    until = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+# messages
 
 
-def is_closed(peer: socket.socket) -> bool:
-    with suppress(ConnectionError):
-        while peer.recv(1 << 16):
-            pass
-    return True
+@pytest.mark.parametrize("minor", [0, 1])
+def test_peers_of_zmtp_3_0_and_3_1_are_served(endpoint: Endpoint, minor: int) -> None:
+    endpoint.serve()
+    with RawPeer(endpoint.endpoint, endpoint.keys, minor) as peer:
+        assert ask(peer.shake_hands())["ok"]
 
 
-def test_a_message_of_a_million_parts_closes_its_connection(serving: Any, bare: Any) -> None:
-    server = serving()
-    quick = bare(server.endpoints[0])
-    assert quick.ask(request())["ok"]
+@pytest.mark.parametrize("parts", [17, 20_000])
+def test_a_message_of_too_many_parts_closes_its_connection(endpoint: Endpoint, parts: int) -> None:
+    server = endpoint.serve()
+    good, bad = endpoint.raw(), endpoint.raw()
+    assert ask(good)["ok"]
     received = counters(server)["received"]
-    with speak_zeromq(server.endpoints[0]) as peer:
-        with suppress(ConnectionError):
-            peer.sendall(frame(b"", more=True) * 1_000_000 + frame(b""))
-        assert is_closed(peer)
+    stream = b"".join(bad.part(b"", continued=True) for _ in range(min(parts, 1000))) + bad.part(b"")
+    with suppress(ConnectionError):
+        bad.socket.sendall(stream)
+    assert is_closed(bad.socket)
     assert counters(server)["cut_off"] == 1
     assert counters(server)["received"] == received  # it was not a message
-    assert quick.ask(request())["ok"]
+    assert ask(good)["ok"]
 
 
-def test_endless_parts_take_no_memory(serving: Any, bare: Any) -> None:
-    server = serving()
-    peers = [speak_zeromq(server.endpoints[0]) for _ in range(8)]
-    before = memory()
-    for peer in peers:
+@pytest.mark.parametrize("parts", [2, 3, 16])
+def test_a_message_of_several_parts_is_refused_and_its_sender_stays(endpoint: Endpoint, parts: int) -> None:
+    server = endpoint.serve()
+    peer = endpoint.raw()
+    for _ in range(3):
+        peer.socket.sendall(b"".join(peer.part(b"x", continued=True) for _ in range(parts - 1)) + peer.part(b"x"))
+        assert f"found {parts}" in msgpack.unpackb(peer.receive())["error"]["message"]
+    assert ask(peer)["ok"]
+    assert counters(server)["cut_off"] == 0
+
+
+@NULL_ONLY
+def test_endless_parts_take_no_memory(endpoint: Endpoint) -> None:
+    server = endpoint.serve()
+    good, *bad = [endpoint.raw() for _ in range(9)]
+    initial_bytes = memory()
+    for peer in bad:
         with suppress(ConnectionError):
-            peer.sendall(frame(b"", more=True) * 2_000_000)
-    assert bare(server.endpoints[0]).ask(request())["ok"]
-    assert memory() - before < 64 << 20
+            peer.socket.sendall(frame(b"", 1) * 2_000_000)
+    assert ask(good)["ok"]
+    assert memory() - initial_bytes < 64 << 20
     eventually(lambda: counters(server)["cut_off"] == 8)  # the kernel may still hold some bytes
-    for peer in peers:
-        peer.close()
 
 
-def test_unfinished_messages_are_bounded_over_all_connections(serving: Any, bare: Any) -> None:
-    server = serving(max_unfinished_bytes=20 << 20)
-    begun = b"\x02" + struct.pack(">Q", 60 << 20)
-    honest = bare(server.endpoints[0])
-    assert honest.ask(request())["ok"]
-    peers = [speak_zeromq(server.endpoints[0]) for _ in range(6)]
-    before = memory()
-    for peer in peers:
+def test_unfinished_messages_are_bounded_over_all_connections(endpoint: Endpoint) -> None:
+    server = endpoint.serve(max_unfinished_bytes=20 << 20)
+    honest = endpoint.raw()
+    assert ask(honest)["ok"]
+    bad = [endpoint.raw() for _ in range(6)]
+    initial_bytes = memory()
+    for peer in bad:
         with suppress(ConnectionError):
-            peer.sendall(begun + bytes(8 << 20))
-    assert honest.ask(request())["ok"]
-    assert memory() - before < 64 << 20
-    assert server._quota.unfinished <= 20 << 20
+            peer.socket.sendall(LONG_PART + bytes(8 << 20))
+    assert ask(honest)["ok"]
+    assert memory() - initial_bytes < 64 << 20
+    assert gauges(server)["unfinished_bytes"] <= 20 << 20
     eventually(lambda: counters(server)["cut_off"] >= 3)
-    for peer in peers:
-        peer.close()
-    eventually(lambda: len(server._quota) == 1)
-    assert server._quota.unfinished == 0
-    assert honest.ask(request(inputs={"q": array(np.zeros((200_000, 1)))}))["ok"]
+    for peer in bad:
+        peer.socket.close()
+    eventually(lambda: gauges(server)["connections"] == 1)
+    assert gauges(server)["unfinished_bytes"] == 0
+    assert ask(honest, inputs={"q": array(np.zeros((200_000, 1)))})["ok"]
 
 
-def asking(count: int, states: int) -> bytes:
+def test_a_message_over_the_limit_closes_its_connection_before_it_arrives(endpoint: Endpoint) -> None:
+    server = endpoint.serve(max_message_bytes=1 << 20)
+    good, peer = endpoint.raw(), endpoint.raw()
+    peer.socket.sendall(b"\x02" + struct.pack(">Q", (1 << 20) + 40))
+    assert is_closed(peer.socket)
+    assert counters(server)["cut_off"] == 1
+    assert gauges(server)["unfinished_bytes"] == 0
+    assert ask(good)["ok"]
+
+
+@pytest.mark.parametrize("size", [5000, 3 << 20])
+def test_strangers_hold_no_memory(endpoint: Endpoint, size: int) -> None:
+    """Before the handshake's end a frame over 4 KiB closes the connection when it is announced."""
+    server = endpoint.serve()
+    good = endpoint.raw()
+    for _ in range(4):
+        stranger = endpoint.connect()
+        start = rfc_start(stranger)
+        with suppress(ConnectionError):
+            stranger.socket.sendall(start + b"\x06" + struct.pack(">Q", size) + bytes(min(size, 4096)))
+        assert is_closed(stranger.socket)
+    assert counters(server)["cut_off"] == 4
+    assert gauges(server)["unfinished_bytes"] == 0
+    assert ask(good)["ok"]
+
+
+def rfc_start(peer: RawPeer) -> bytes:
+    """Returns the greeting of the peer's mechanism."""
+    return greeting() if peer.curve is None else peer.curve.greeting()
+
+
+# replies
+
+
+def requests(peer: RawPeer, count: int, states: int) -> bytes:
+    """Returns the bytes of so many requests."""
     return b"".join(
-        frame(msgpack.packb(request(id=number, inputs={"q": array(np.zeros((states, 1)))}))) for number in range(count)
+        peer.part(msgpack.packb(request(id=number, inputs={"q": array(np.zeros((states, 1)))})))
+        for number in range(count)
     )
 
 
-def test_unread_replies_are_bounded_for_each_and_over_all(serving: Any, bare: Any) -> None:
+def test_unread_replies_are_bounded_for_each_and_over_all(endpoint: Endpoint) -> None:
     """Small ones too; clients that read get their replies, batches included."""
-    server = serving(max_reply_bytes=2 << 20, max_unread_bytes=5 << 20)
-    reader = bare(server.endpoints[0])
-    deaf = [speak_zeromq(server.endpoints[0]) for _ in range(6)]
-    before = memory()
+    server = endpoint.serve(max_reply_bytes=2 << 20, max_unread_bytes=5 << 20)
+    reader, *deaf = [endpoint.raw() for _ in range(7)]
+    initial_bytes = memory()
+    streams = []
     for peer in deaf:
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        peer.setblocking(False)
-    small = asking(300, 1500)  # 12 kB each way: answered by the server's thread
-    sent = [0] * len(deaf)
-    for _ in range(400):
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.socket.setblocking(False)
+        streams.append(memoryview(requests(peer, 1000, 1500)))  # 12 kB each way: answered by the server's thread
+    deadline_s = time.monotonic() + 0.2 * WAIT_S
+    while any(streams) and time.monotonic() < deadline_s:
         for k, peer in enumerate(deaf):
             with suppress(OSError):
-                sent[k] += peer.send(small[sent[k] % len(small) :])
-        assert reader.ask(request())["ok"]
-        assert server._quota.unread <= 7 << 20
-    assert memory() - before < 64 << 20
+                streams[k] = streams[k][peer.socket.send(streams[k][: 1 << 18]) :]
+        assert ask(reader)["ok"]
+        assert gauges(server)["unread_bytes"] <= 7 << 20
+        if counters(server)["dropped_slow_reader"] > 100:
+            break
+    assert memory() - initial_bytes < (64 << 20) + 6 * (13 << 20)  # and the streams themselves
     assert counters(server)["dropped_slow_reader"] > 100
     for _ in range(3):
-        assert reader.ask(request(inputs={"q": array(np.zeros((100_000, 1)))}))["ok"]
+        assert ask(reader, inputs={"q": array(np.zeros((100_000, 1)))})["ok"]
     for peer in deaf:
-        peer.close()
-    eventually(lambda: server._quota.unread == 0)
+        peer.socket.close()
+    eventually(lambda: gauges(server)["unread_bytes"] == 0)
 
 
-def test_unread_answers_to_heartbeats_are_not_kept(serving: Any) -> None:
-    server = serving()
-    with speak_zeromq(server.endpoints[0]) as peer:
-        peer.setblocking(False)
-        pings = command(b"PING", b"\0\0" + bytes(16)) * 3000
-        at = 0
-        until = time.monotonic() + 2.0
-        while time.monotonic() < until and at < 40 * len(pings):
-            with suppress(OSError):
-                at += peer.send(pings[at % len(pings) :])
-        assert server._quota.unread < 1 << 16
+def test_a_client_that_reads_gets_many_long_replies(endpoint: Endpoint) -> None:
+    """Replies that were read no longer count."""
+    server = endpoint.serve(max_reply_bytes=1 << 20, max_unread_bytes=2 << 20)
+    peer = endpoint.raw()
+    for _ in range(40):
+        assert ask(peer, inputs={"q": array(np.zeros((100_000, 1)))})["ok"]
+    assert counters(server)["dropped_slow_reader"] == counters(server)["cut_off"] == 0
 
 
-def test_a_new_connection_gets_a_place_when_all_are_taken(serving: Any, bare: Any) -> None:
+def test_a_peer_that_reads_nothing_is_disconnected(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dyn_service.service.server.transport.quotas._STUCK_S", 0.3)
+    server = endpoint.serve()
+    peer = endpoint.raw()
+    peer.socket.sendall(requests(peer, 4, 200_000))
+    eventually(lambda: gauges(server)["unread_bytes"])
+    eventually(lambda: not gauges(server)["connections"])
+    assert gauges(server)["unread_bytes"] == 0
+
+
+# heartbeats
+
+
+def test_pings_are_answered_with_their_context(endpoint: Endpoint) -> None:
+    endpoint.serve()
+    peer = endpoint.raw()
+    peer.socket.sendall(peer.command(b"PING", b"\0\0deep"))
+    assert peer.receive() == b"\4PONGdeep"
+
+
+def test_unread_answers_to_heartbeats_are_not_kept(endpoint: Endpoint) -> None:
+    server = endpoint.serve()
+    peer = endpoint.raw()
+    pings = b"".join(peer.command(b"PING", bytes(18)) for _ in range(30_000))
+    peer.socket.settimeout(2.0)
+    with suppress(TimeoutError):
+        peer.socket.sendall(pings)
+    assert gauges(server)["unread_bytes"] < 1 << 16
+
+
+def test_a_silent_peer_gets_no_bytes_and_stays(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients without a thread cannot answer a PING between their calls; TCP keepalive detects vanished hosts."""
+    server = endpoint.serve()
+    peer = endpoint.raw()
+    assert ask(peer)["ok"]
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "dyn_service.service.server.transport.connections.time.monotonic", lambda: time.perf_counter() + 3600
+        )
+        look(server)
+    peer.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        peer.socket.recv(1)
+    peer.socket.settimeout(WAIT_S)
+    assert ask(peer)["ok"]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_KEEPIDLE"), reason="names of options are Linux's")
+def test_a_vanished_host_is_detected_within_15_seconds(endpoint: Endpoint) -> None:
+    server = endpoint.serve()
+    peer = endpoint.raw()
+    assert ask(peer)["ok"]
+    (connection,) = server._transport._connections
+    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    idle, interval, count = (connection.socket.getsockopt(socket.IPPROTO_TCP, option) for option in options)
+    assert connection.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert idle + interval * count <= 15
+
+
+# connections
+
+
+def test_a_new_connection_gets_a_place_when_all_are_taken(endpoint: Endpoint) -> None:
     """Silent connections are closed first, and a control loop keeps its connection."""
-    server = serving(max_connections=8)
-    loop = bare(server.endpoints[0])
-    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
-    idle: list[socket.socket] = []
+    server = endpoint.serve(max_connections=8)
+    loop = endpoint.raw()
     for number in range(40):
-        assert loop.ask(request(id=number))["ok"]
-        idle.append(socket.create_connection((host, int(port)), timeout=WAIT_S))
+        assert ask(loop, id=number)["ok"]
+        endpoint.connect()
     for number in range(10):
-        assert bare(server.endpoints[0]).ask(request(id=number))["ok"]
-    assert loop.ask(request())["ok"]
-    assert len(server._quota) <= 8
-    for peer in idle:
-        peer.close()
+        assert ask(endpoint.raw(), id=number)["ok"]
+        assert ask(loop)["ok"]
+    assert gauges(server)["connections"] <= 8
 
 
-def test_the_systems_limit_of_open_files_counts_too(serving: Any, bare: Any) -> None:
-    server = serving()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd"))
-    idle: list[socket.socket] = []
-    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 200, hard))
-        with suppress(OSError):
-            for _ in range(200):
-                idle.append(socket.create_connection((host, int(port)), timeout=WAIT_S))  # noqa: PERF401
-        for peer in idle[100:]:
-            peer.close()  # this process has both ends, and the client needs files
-        assert bare(server.endpoints[0]).ask(request())["ok"]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for peer in idle:
-            peer.close()
-
-
-def test_a_peer_without_greeting_is_disconnected(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.service.server.transport.plain._HELLO_S", 0.1)
-    server = serving()
-    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
-    with socket.create_connection((host, int(port)), timeout=WAIT_S) as peer:
-        assert is_closed(peer)
+@pytest.mark.parametrize("step", ["nothing", "greeting", "hello"])
+def test_a_peer_that_does_not_complete_the_handshake_is_disconnected(
+    endpoint: Endpoint, mechanism: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dyn_service.service.server.transport.connections._HANDSHAKE_S", 0.3)
+    server = endpoint.serve()
+    peer = endpoint.connect()
+    if step == "greeting":
+        peer.socket.sendall(rfc_start(peer))
+    elif step == "hello" and mechanism == "CURVE":
+        peer.welcome()
+    assert is_closed(peer.socket)
     assert counters(server)["cut_off"] == 1
 
 
-def test_a_silent_peer_gets_a_ping_and_is_disconnected(
-    serving: Any, bare: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "noise",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, greeting(b"PLAIN"), greeting() + frame(b"hello"), b"\0" * 300],
+    ids=["http", "ones", "another mechanism", "a message", "zeros"],
+)
+def test_noise_closes_its_connection_and_gets_only_the_greeting(endpoint: Endpoint, noise: bytes) -> None:
+    server = endpoint.serve()
+    peer = endpoint.connect()
+    peer.socket.sendall(noise)
+    received = b""
+    with suppress(ConnectionError):
+        while piece := peer.socket.recv(4096):
+            received += piece
+    assert len(received) < 64 + 50  # and the READY of mechanism NULL
+    assert counters(server)["received"] == 0
+
+
+def test_a_reply_that_cannot_be_encoded_ends_its_connection(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dyn_service.service.server.transport.plain._QUIET_S", 0.2)
-    server = serving()
-    with socket.create_connection(server.endpoints[0].removeprefix("tcp://").split(":"), timeout=WAIT_S) as peer:
-        peer.sendall(HELLO.replace(b"\x7f\x03\x00", b"\x7f\x03\x01") + ready())
-        living = bare(server.endpoints[0])  # libzmq answers PINGs
-        assert living.ask(request())["ok"]
-        said = b""
-        while chunk := peer.recv(1 << 16):
-            said += chunk
-        assert said.endswith(command(b"PING", b"\0\0"))
-        time.sleep(1.0)
-        assert living.ask(request())["ok"]
-    assert len(server._quota) == 1
+    """By a defect of the server: the client sees its connection close, others are answered."""
+    server = endpoint.serve()
+    peer, other = endpoint.raw(), endpoint.raw()
+    assert ask(other)["ok"]
+    with monkeypatch.context() as patch:
+        patch.setattr("dyn_service.service.server.transport.connections.Protocol.encode", lambda *_, **__: 1 / 0)
+        peer.socket.sendall(peer.part(msgpack.packb(request())))
+        assert is_closed(peer.socket)
+    assert ask(other)["ok"]
+    assert counters(server)["defects"] == 1
+    assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_peer_that_reads_nothing_is_disconnected(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dyn_service.service.server.transport.quotas._STUCK_S", 0.3)
-    server = serving()
-    with speak_zeromq(server.endpoints[0]) as peer:
-        peer.sendall(asking(4, 200_000))
-        eventually(lambda: server._quota.unread)
-        eventually(lambda: not len(server._quota))
-        assert server._quota.unread == 0
+# turns
 
 
-def test_a_flood_of_one_peer_leaves_others_their_turn(serving: Any, bare: Any) -> None:
+def test_a_flood_of_one_peer_leaves_others_their_turn(endpoint: Endpoint) -> None:
     """One message of each peer in turn: a request waits for at most one message of the flood."""
-    server = serving()
-    quick = bare(server.endpoints[0])
-    assert quick.ask(request())["ok"]
-    with speak_zeromq(server.endpoints[0]) as flood:
-        stream = asking(20_000, 1)
-        flood.setblocking(False)
-        at = 0
-        for number in range(100):
-            with suppress(OSError):
-                at += flood.send(stream[at % len(stream) :])
-            assert quick.ask(request(id=number))["ok"]
-            with suppress(OSError):
-                flood.recv(1 << 20)
+    endpoint.serve()
+    quick, flood = endpoint.raw(), endpoint.raw()
+    assert ask(quick)["ok"]
+    stream = requests(flood, 5000, 1)
+    flood.socket.setblocking(False)
+    for number in range(100):
+        with suppress(OSError):
+            stream = stream[flood.socket.send(stream) :]
+        assert ask(quick, id=number)["ok"]
+        with suppress(OSError):
+            flood.socket.recv(1 << 20)
 
 
 class Clock:
@@ -255,7 +395,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 10**12
-        for module in ("app", "transport.plain"):
+        for module in ("app", "transport.connections"):
             monkeypatch.setattr(f"dyn_service.service.server.{module}.perf_counter_ns", lambda: self.now_ns)
 
 
@@ -264,37 +404,36 @@ def test_a_short_request_waits_for_at_most_one_long_message(pendulum: Robot, mon
     server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
     server.bind()
     clock = Clock(monkeypatch)
-    answered: list[str] = []
+    names: list[str] = []
 
-    def take(transport: Any, peer: Any, message: Any) -> None:
-        name = bytes(message.payload).decode()
-        answered.append(name)
+    def take(connection: Any, message: Any) -> None:
+        payload, _, _ = message
+        name = bytes(payload).decode()
+        names.append(name)
         clock.now_ns += 4_000_000 if name == "long" else 10_000
 
-    server._take = take  # type: ignore[method-assign]
-    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
+    server._transport.take = take
     try:
         with ExitStack() as stack:
-            peers = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(9)]
-            *hogs, good = peers
+            *hogs, good = [stack.enter_context(connected(server.endpoints[0])) for _ in range(9)]
             for hog in hogs:
-                hog.sendall(HELLO + ready() + frame(b"long") * 50)
-            while len(answered) < 24:  # by then each peer is known as short or long
-                before = len(answered)
-                server._turn(0.0)
-                assert len(answered) <= before + 2  # one of a new peer, one of a long peer
-            before = len(answered)
-            good.sendall(HELLO + ready() + frame(b"short"))
-            eventually(lambda: server._turn(0.0) or "short" in answered)
-            assert len(answered[before:]) <= 4  # one turn each for connection, greeting and request
+                hog.sendall(NULL_START + frame(b"long") * 50)
+            while len(names) < 24:  # by then each peer is known as short or long
+                count = len(names)
+                turn(server)
+                assert len(names) <= count + 2  # one of a new peer, one of a long peer
+            count = len(names)
+            good.sendall(NULL_START + frame(b"short"))
+            eventually(lambda: turn(server) or "short" in names)
+            assert len(names[count:]) <= 4  # one turn each for connection, greeting and request
             for _ in range(10):
-                before = len(answered)
+                count = len(names)
                 good.sendall(frame(b"short"))
-                eventually(lambda: server._turn(0.0) or "short" in answered[before:])  # noqa: B023
-                assert answered[before:].index("short") <= 1
-                turns = len(answered)
-                server._turn(0.0)
-                assert answered[turns:] == ["long"]
+                eventually(lambda: turn(server) or "short" in names[count:])  # noqa: B023
+                assert names[count:].index("short") <= 1
+                turns = len(names)
+                turn(server)
+                assert names[turns:] == ["long"]
     finally:
         server.stop()
 
@@ -303,71 +442,110 @@ def test_a_turn_ends_by_time_as_by_count(pendulum: Robot, monkeypatch: pytest.Mo
     """Peers whose last message was long get their turn however many others there are."""
     server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
     server.bind()
-    clock, takes_ns = Clock(monkeypatch), [50_000]
-    answered: list[bytes] = []
+    clock, short_ns = Clock(monkeypatch), [50_000]
+    names: list[bytes] = []
 
-    def take(transport: Any, peer: Any, message: Any) -> None:
-        answered.append(bytes(message.payload))
-        clock.now_ns += 4_000_000 if message.payload == b"long" else takes_ns[0]
+    def take(connection: Any, message: Any) -> None:
+        payload, _, _ = message
+        names.append(bytes(payload))
+        clock.now_ns += 4_000_000 if payload == b"long" else short_ns[0]
 
-    server._take = take  # type: ignore[method-assign]
-    host, port = server.endpoints[0].removeprefix("tcp://").split(":")
+    server._transport.take = take
     try:
         with ExitStack() as stack:
-            hog, *many = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(4)]
-            hog.sendall(HELLO + ready() + frame(b"long") * 50)
-            eventually(lambda: server._turn(0.0) or answered)
-            for peer in many:
-                peer.sendall(HELLO + ready() + frame(b"short") * 500)
-            eventually(lambda: server._turn(0.0) or answered.count(b"short") > 30)
-            for takes_ns[0], short in ((50_000, 20), (1_000, 63)):
-                before = len(answered)
-                server._turn(0.0)
-                assert answered[before:].count(b"short") == short
-                assert answered[before:].count(b"long") == 1
+            hog, *peers = [stack.enter_context(connected(server.endpoints[0])) for _ in range(4)]
+            hog.sendall(NULL_START + frame(b"long") * 50)
+            eventually(lambda: turn(server) or names)
+            for peer in peers:
+                peer.sendall(NULL_START + frame(b"short") * 500)
+            eventually(lambda: turn(server) or names.count(b"short") > 30)
+            for short_ns[0], short in ((50_000, 20), (1_000, 63)):
+                count = len(names)
+                turn(server)
+                assert names[count:].count(b"short") == short
+                assert names[count:].count(b"long") == 1
+    finally:
+        server.stop()
+
+
+def test_one_request_takes_three_system_calls(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The selector, recv and send: no second poll and no read of an empty socket."""
+    pendulum.prepare(["gravity_forces"])
+    server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+    server.bind()
+    calls: list[str] = []
+    try:
+        with RawPeer(server.endpoints[0]) as peer:
+            for number in range(3):  # greeting and READY before the server's READY is read
+                peer.socket.sendall(NULL_START if not number else peer.part(msgpack.packb(request())))
+                eventually(lambda number=number: turn(server) or server.service.metrics.traffic.sent == number)
+            (connection,) = server._transport._connections
+
+            class Counting:
+                def __getattr__(self, name: str) -> Any:
+                    calls.append(name)
+                    return getattr(connection_socket, name)
+
+            connection_socket = connection.socket
+            select = server._selector.select
+            monkeypatch.setattr(server._selector, "select", lambda timeout: calls.append("select") or select(timeout))
+            connection.socket = Counting()  # type: ignore[assignment]
+            message = peer.part(msgpack.packb(request()))
+            peer.socket.sendall(message)
+            select_readable([connection_socket], [], [], WAIT_S)  # all of it has arrived; a later part takes more turns
+            eventually(lambda: len(connection_socket.recv(1 << 16, socket.MSG_PEEK)) == len(message))
+            turn(server, WAIT_S)
+            assert server.service.metrics.traffic.sent == 3
+            assert calls == ["select", "recv", "send"]
+            assert not server._pending
+            connection.socket = connection_socket
     finally:
         server.stop()
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[PlainTransport, PlainPeer, socket.socket]]:
+def pair() -> Iterator[tuple[Transport, ServerConnection, socket.socket]]:
     """A peer of an endpoint without a server; its replies arrive at the socket."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs, selectors.DefaultSelector() as selector:
-        for end in (ours, theirs):
+    server_end, peer_end = socket.socketpair()
+    with server_end, peer_end, selectors.DefaultSelector() as selector:
+        for end in (server_end, peer_end):
             end.setblocking(False)
-        connections = PlainTransport(selector, ConnectionQuota(RequestLimits(max_reply_bytes=4096), Traffic()))
-        peer = PlainPeer(connections, ours)
-        connections.quota.add(peer)
-        selector.register(ours, selectors.EVENT_READ, peer.ready)
-        yield connections, peer, theirs
+        quota = ConnectionQuota(RequestLimits(max_reply_bytes=4096), Traffic())
+        transport = Transport(selector, quota, lambda connection, message: None)
+        connection = ServerConnection(transport, server_end, None)
+        connection.protocol.take_output()
+        quota.add(connection)
+        selector.register(server_end, selectors.EVENT_READ, connection.on_ready)
+        yield transport, connection, peer_end
 
 
-def test_replies_may_be_as_many_bytes_as_the_limit_says(pair: tuple[PlainTransport, PlainPeer, socket.socket]) -> None:
+def test_replies_may_be_as_many_bytes_as_the_limit_says(
+    pair: tuple[Transport, ServerConnection, socket.socket],
+) -> None:
     """And no more, in addition to unread ones."""
-    connections, peer, _ = pair
-    traffic = connections.quota.traffic
-    connections.quota.set_unread(peer, 96)
-    connections.send(peer, False, bytes(4001))
+    transport, connection, _ = pair
+    traffic = transport.quota.traffic
+    transport.quota.set_unread(connection, 96)
+    transport.send(connection, False, bytes(4001))
     assert (traffic.sent, traffic.dropped_slow_reader) == (0, 1)
-    connections.send(peer, False, bytes(4000))
+    transport.send(connection, False, bytes(4000))
     assert (traffic.sent, traffic.dropped_slow_reader) == (1, 1)
 
 
 def test_heartbeats_are_answered_only_while_replies_are_read(
-    pair: tuple[PlainTransport, PlainPeer, socket.socket],
+    pair: tuple[Transport, ServerConnection, socket.socket],
 ) -> None:
-    connections, peer, theirs = pair
-    theirs.sendall(HELLO + ready() + command(b"PING", b"\0\0deep"))
-    for unread in (1, 0):
-        connections.quota.set_unread(peer, unread)
-        connections.read(peer)
-        assert list(connections.messages(64)) == []
-        if unread:
+    transport, connection, peer_end = pair
+    peer_end.sendall(greeting() + null_ready() + command(b"PING", b"\0\0deep"))
+    for unread_bytes in (1, 0):
+        transport.quota.set_unread(connection, unread_bytes)
+        connection.on_ready(selectors.EVENT_READ)
+        assert not transport.serve(64, float("inf"))  # type: ignore[arg-type]
+        if unread_bytes:
             with pytest.raises(BlockingIOError):
-                theirs.recv(100)
-            theirs.sendall(command(b"PING", b"\0\0flat"))
-    assert theirs.recv(100) == command(b"PONG", b"flat")
+                peer_end.recv(100)
+            peer_end.sendall(command(b"PING", b"\0\0flat"))
+    assert peer_end.recv(100) == command(b"PONG", b"flat")
 
 
 def test_a_process_of_another_user_is_disconnected(tmp_path: Path, pendulum: Robot) -> None:
@@ -388,3 +566,66 @@ def test_a_process_of_another_user_is_disconnected(tmp_path: Path, pendulum: Rob
             os._exit(9)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert counters(server)["cut_off"] == 1
+
+
+def test_peers_with_noise_leave_others_their_turn(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn ends by time also if each message ends its connection, as wrong boxes do."""
+    server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+    server.bind()
+    clock, count = Clock(monkeypatch), 0
+
+    def fail(_: Any) -> None:
+        nonlocal count
+        count += 1
+        clock.now_ns += 400_000
+        raise ProtocolError("noise")
+
+    monkeypatch.setattr("dyn_service.service.server.transport.connections.Protocol.next", fail)
+    try:
+        with ExitStack() as stack:
+            peers = [stack.enter_context(connected(server.endpoints[0])) for _ in range(9)]
+            eventually(lambda: turn(server) or gauges(server)["connections"] == 9)
+            for peer in peers:
+                peer.sendall(b"noise")
+            while count < 9:
+                former_count = count
+                turn(server)
+                assert count <= former_count + 3
+    finally:
+        server.stop()
+
+
+def test_a_connection_that_cannot_be_accepted_does_not_take_the_whole_processor(
+    pendulum: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file is free, and no connection can be closed for it."""
+    server = Server([pendulum], endpoints=["tcp://127.0.0.1:0"])
+    server.bind()
+    pauses: list[float] = []
+    sleep = time.sleep
+    peer = socket.socket()
+    free = [socket.socket() for _ in range(10)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        for unused in free:
+            unused.close()
+        monkeypatch.setattr("time.sleep", pauses.append)
+        with peer:
+            highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+            files = [os.dup(0) for _ in range(highest + 1 - len(os.listdir("/proc/self/fd")) + 1)]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(files) + 1, hard))
+            host, _, port = server.endpoints[0].removeprefix("tcp://").rpartition(":")
+            peer.connect((host, int(port)))
+            while len(pauses) < 3:
+                count = len(pauses)
+                turn(server, 0.1)
+                assert len(pauses) == count + 1
+            for file in files:
+                os.close(file)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            monkeypatch.setattr("time.sleep", sleep)
+            eventually(lambda: turn(server) or gauges(server)["connections"] == 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        monkeypatch.setattr("time.sleep", sleep)
+        server.stop()

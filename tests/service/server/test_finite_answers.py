@@ -92,8 +92,8 @@ def attacks(robot: Robot, query: str) -> Iterator[dict[str, Any]]:
         plain = {name: array(value) for name, value in vectors.items()} | numbers
         for size in (0.0, 1e14, 1e154, 1e200, 1e305):
             grown = {name: array(value * size) for name, value in vectors.items()}
-            named = {name for name, spec in row.inputs.items() if spec.kind in BY_NAME}
-            grown |= {name: value if name in named else value * size for name, value in numbers.items()}
+            name_inputs = {name for name, spec in row.inputs.items() if spec.kind in BY_NAME}
+            grown |= {name: value if name in name_inputs else value * size for name, value in numbers.items()}
             if "gravity" in row.inputs:
                 grown["gravity"] = array([0.0, size, -size])
             if "wrenches" in row.inputs:
@@ -116,16 +116,16 @@ ATTACKED = [
 
 @pytest.mark.parametrize(("name", "query"), ATTACKED)
 def test_every_query_under_attack(service: Service, name: str, query: str) -> None:
-    refused = 0
+    refusal_count = 0
     for message in attacks(service.robots[name], query):
         for reply in replies(service, message):
             assert not holds_what_is_not_finite(reply)
             if not reply["ok"]:
-                refused += 1
+                refusal_count += 1
                 assert reply["error"]["code"] in ("INVALID_ARGUMENT", "FAILED_PRECONDITION"), reply
                 assert re.search(r" = -?(nan|inf)\b", reply["error"]["message"]), reply
                 assert re.search(r"(joint|link) '\w+'|largest input is", reply["error"]["message"]), reply
-    assert refused
+    assert refusal_count
 
 
 def test_both_ways_refuse_alike(service: Service) -> None:
@@ -137,8 +137,8 @@ def test_both_ways_refuse_alike(service: Service) -> None:
     warm = msgpack.packb(request("bias_forces", inputs={"q": array([0.5]), "v": array([0.5])}))
     service.handle(warm, perf_counter_ns())
     assert service.answer_single_state(warm, perf_counter_ns()) is not None
-    found = service.answer_single_state(huge, perf_counter_ns())
-    assert found is None or not holds_what_is_not_finite(msgpack.unpackb(found))
+    reply = service.answer_single_state(huge, perf_counter_ns())
+    assert reply is None or not holds_what_is_not_finite(msgpack.unpackb(reply))
 
 
 def test_fast_path_leaves_nonfinite_answers_to_the_slow_path(service: Service) -> None:
@@ -153,10 +153,10 @@ def test_fast_path_leaves_nonfinite_answers_to_the_slow_path(service: Service) -
 def test_huge_numbers_that_are_finite_pass(service: Service, cart: Robot) -> None:
     """On the slow path: the fast path cannot distinguish 1e305 from infinity."""
     a = np.array([1e305, 0.0])
-    still = np.zeros(2)
-    inputs = {"q": array(still), "v": array(still), "a": array(a)}
+    zeros = np.zeros(2)
+    inputs = {"q": array(zeros), "v": array(zeros), "a": array(a)}
     (reply,) = replies(service, request("inverse_dynamics", "cart_pendulum", inputs=inputs))
-    assert reply["outputs"]["tau"]["data"] == cart.inverse_dynamics(still, still, a).tobytes()
+    assert reply["outputs"]["tau"]["data"] == cart.inverse_dynamics(zeros, zeros, a).tobytes()
     assert np.frombuffer(reply["outputs"]["tau"]["data"])[0] > 1e305
 
 
@@ -178,11 +178,11 @@ def test_an_angle_without_digits(service: Service) -> None:
 
 @pytest.mark.parametrize("query", ["hamiltonian", "constraint_forces", "branch_inertias"])
 def test_a_singular_state(service: Service, query: str) -> None:
-    given = [name for name in QUERIES[query].inputs if name in ("q", "v", "tau", "p")]
-    code, message, _ = refusal(service, query, "gimbal", {name: array([0.0, 0.0, 0.0]) for name in given})
+    names = [name for name in QUERIES[query].inputs if name in ("q", "v", "tau", "p")]
+    code, message, _ = refusal(service, query, "gimbal", {name: array([0.0, 0.0, 0.0]) for name in names})
     assert code == "FAILED_PRECONDITION"
     assert re.search("mass matrix is singular at this state.*joint 'yaw' .*no inertia", message)
-    regular = {name: array([0.0, 0.5, 0.0]) for name in given}
+    regular = {name: array([0.0, 0.5, 0.0]) for name in names}
     assert next(replies(service, request(query, "gimbal", inputs=regular)))["ok"]
 
 
@@ -206,8 +206,8 @@ def test_inputs_that_overflow(service: Service) -> None:
 def test_a_wrench_that_overflows(service: Service) -> None:
     state = {name: array(np.zeros(2)) for name in ("q", "v", "a")}
     push = {"link": "pendulum", "force": [0.0, 1.0, 0.0]}
-    far = {"link": "pendulum", "force": [0.0, 0.0, 1e200], "point": [1e201, 0.0, 0.0]}
-    code, message, path = refusal(service, "inverse_dynamics", "cart_pendulum", {**state, "wrenches": [push, far]})
+    wrench = {"link": "pendulum", "force": [0.0, 0.0, 1e200], "point": [1e201, 0.0, 0.0]}
+    code, message, path = refusal(service, "inverse_dynamics", "cart_pendulum", {**state, "wrenches": [push, wrench]})
     assert (code, path) == ("INVALID_ARGUMENT", "inputs.wrenches[1].point")
     assert message.endswith("the largest input is wrenches[1].point on link 'pendulum' = 1e+201")
 
@@ -234,8 +234,8 @@ def test_a_robot_whose_own_numbers_overflow(numbers: dict[str, str]) -> None:
     inputs = {name: array([0.3, 0.4]) for name in ("q", "p", "tau")}
     codes = set()
     for query in ("hamiltonian_flow", "momentum_rate", "mass_matrix", "energy", "link_motion"):
-        given = {name: inputs.get(name, array([0.3, 0.4])) for name in QUERIES[query].inputs if name in "q v a p tau"}
-        for reply in replies(service, request(query, "slider", inputs=given)):
+        state = {name: inputs.get(name, array([0.3, 0.4])) for name in QUERIES[query].inputs if name in "q v a p tau"}
+        for reply in replies(service, request(query, "slider", inputs=state)):
             assert not holds_what_is_not_finite(reply)
             if not reply["ok"]:
                 codes.add(reply["error"]["code"])
@@ -306,8 +306,11 @@ def test_segments_under_attack(service: Service, method: str) -> None:
     assert re.match(r"segment_inverse_dynamics gives \w+ \[\d, 0\] = (inf|nan) at state \[3\] of the batch: ", message)
     assert message.endswith("the largest input is omega [1, 2] = 1e+200")
     for name, size in (("ground_force", 1e200), ("acceleration", 1e308), ("proximal", 1e305), ("mass", 1e308)):
-        given = {**inputs, name: array(size * np.frombuffer(inputs[name]["data"]).reshape(inputs[name]["shape"]))}
-        for reply in replies(service, request("segment_inverse_dynamics", ..., inputs=given, options=options)):
+        segment_inputs = {
+            **inputs,
+            name: array(size * np.frombuffer(inputs[name]["data"]).reshape(inputs[name]["shape"])),
+        }
+        for reply in replies(service, request("segment_inverse_dynamics", ..., inputs=segment_inputs, options=options)):
             assert not holds_what_is_not_finite(reply)
 
 
@@ -324,25 +327,24 @@ def test_absent_limits_are_nil(service: Service) -> None:
         assert reply["outputs"]["limits"]["upper"] == [1.0, None]
 
 
-def test_over_a_socket(pendulum: Robot, gimbal: Robot) -> None:
+def test_over_a_socket(pendulum: Robot, gimbal: Robot, ipc_endpoint: str) -> None:
     """The worker explains the error, also if the server's loop found it; the server continues."""
-    still = np.zeros(3)
-    endpoint = "inproc://finite-answers"
-    with Server([pendulum, gimbal], endpoints=[endpoint]), Client(endpoint, timeout_s=240.0) as client:
+    zeros = np.zeros(3)
+    with Server([pendulum, gimbal], endpoints=[ipc_endpoint]), Client(ipc_endpoint, timeout_s=240.0) as client:
         robot = client.robot("gimbal")
-        robot.hamiltonian(still + 0.5, still)
+        robot.hamiltonian(zeros + 0.5, zeros)
         for _ in range(2):
             with pytest.raises(FailedPreconditionError, match=naming("kinetic = nan", "'yaw'", "inertia")):
-                robot.hamiltonian(still, still)
+                robot.hamiltonian(zeros, zeros)
         with pytest.raises(InvalidArgumentError, match=naming("v of joint 'hinge'", "1e+305")):
             client.robot("pendulum").energy(np.array([0.5]), np.array([1e305]))
-        assert np.isfinite(robot.hamiltonian(still + 0.5, still).kinetic)
+        assert np.isfinite(robot.hamiltonian(zeros + 0.5, zeros).kinetic)
 
 
 def test_in_this_process_nothing_is_refused(gimbal: Robot) -> None:
-    still = np.zeros(3)
-    assert np.isnan(gimbal.hamiltonian(still, still).kinetic)
-    assert np.isnan(gimbal.inverse_dynamics(np.full(3, np.nan), still, still)).any()
+    zeros = np.zeros(3)
+    assert np.isnan(gimbal.hamiltonian(zeros, zeros).kinetic)
+    assert np.isnan(gimbal.inverse_dynamics(np.full(3, np.nan), zeros, zeros)).any()
 
 
 @pytest.mark.parametrize(
@@ -355,8 +357,8 @@ def test_in_this_process_nothing_is_refused(gimbal: Robot) -> None:
     ],
 )
 def test_the_first_that_is_not_finite(outputs: dict[str, Any], place: Any) -> None:
-    found = first_not_finite(outputs)
-    assert place == (None if found is None else (found.output, found.index))
+    first = first_not_finite(outputs)
+    assert place == (None if first is None else (first.output, first.index))
 
 
 def test_a_defect_is_reported_as_internal() -> None:
@@ -371,7 +373,7 @@ def test_states_of_every_size() -> None:
     """A robot with passive forces and mimic joints; a million states: `python -m qa.soak.finite`."""
     robot = restless(drawn(read(random_urdf(5, movable=2)), 2), 1)
     assert robot.tree.has_mimics
-    answered, refused, wrong = survey(robot, 1)
+    answer_count, refusal_count, wrong = survey(robot, 1)
     assert not wrong
-    assert answered > 10_000
-    assert refused
+    assert answer_count > 10_000
+    assert refusal_count

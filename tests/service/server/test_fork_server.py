@@ -25,9 +25,8 @@ from dyn_service.service.server.process import is_stopped, starved_ns
 from dyn_service.service.server.workers.pipes import ORDER, pair
 from dyn_service.service.server.workers.pool import ForkServer, Pool
 from tests.conftest import ROOT
-from tests.service.conftest import WAIT_MS, Bare, array, request
-from tests.service.server.test_pool import eventually, serving, simulate, unread, workers_of
-from tests.service.server.test_pool_faults import pool_of
+from tests.service.conftest import WAIT_MS, Bare, array, eventually, request
+from tests.service.server.pools import fork_server_of, handles_of, serving, simulate, unread, workers_of
 
 S = 1_000_000_000
 BATCH = request("mass_matrix", inputs={"q": array(np.zeros((3000, 1)))})
@@ -35,7 +34,7 @@ HEALTH = {"v": 1, "id": 9, "query": "health"}
 
 
 def process_of(server: Server) -> subprocess.Popen[bytes]:
-    process = pool_of(server)._fork_server._process
+    process = fork_server_of(server)
     assert process is not None
     return process
 
@@ -50,7 +49,7 @@ def is_gone(pid: int) -> bool:
 
 def at_work(server: Server) -> int:
     """Returns how many workers have read a request and not answered it."""
-    return sum(worker.task is not None and not unread(worker) for worker in pool_of(server)._workers)
+    return sum(worker.task is not None and not unread(worker) for worker in handles_of(server))
 
 
 # killed
@@ -63,7 +62,7 @@ def test_a_killed_fork_server_loses_no_answer(bare: Any) -> None:
         peer: Bare = bare(server.endpoints[0])
         assert peer.ask(BATCH)["ok"]
         for count in range(3):
-            lost = server.service.metrics.traffic.workers_lost
+            workers_lost = server.service.metrics.traffic.workers_lost
             eventually(lambda: len(workers_of(server)) == 3)
             old, process = workers_of(server), process_of(server)
             for number in range(count):
@@ -71,11 +70,13 @@ def test_a_killed_fork_server_loses_no_answer(bare: Any) -> None:
             eventually(lambda count=count: at_work(server) == count)
             process.kill()
             replies = [peer.receive() for _ in range(count)]
-            assert sorted((reply["id"], reply["ok"]) for reply in replies) == [(each, True) for each in range(count)]
+            assert sorted((reply["id"], reply["ok"]) for reply in replies) == [
+                (number, True) for number in range(count)
+            ]
             assert peer.ask(BATCH | {"id": 100 + count})["ok"]
             eventually(lambda old=old: all(map(is_gone, old)))
             # The batch may have lost one too.
-            assert 0 <= server.service.metrics.traffic.workers_lost - lost - count <= 1
+            assert 0 <= server.service.metrics.traffic.workers_lost - workers_lost - count <= 1
 
 
 @pytest.mark.slow
@@ -87,7 +88,7 @@ def test_a_request_that_two_fork_servers_exit_during_is_refused(bare: Any) -> No
             process = process_of(server)
             eventually(lambda: at_work(server) == 1)
             process.kill()
-            eventually(lambda process=process: pool_of(server)._fork_server._process not in (process, None))
+            eventually(lambda process=process: fork_server_of(server) not in (process, None))
         error = peer.receive()["error"]
         assert error["code"] == "RESOURCE_EXHAUSTED"
         assert error["message"].startswith("2 workers were lost during simulate: ")
@@ -166,8 +167,8 @@ def test_a_stopped_fork_server_is_replaced(bare: Any, monkeypatch: pytest.Monkey
             assert (reply["id"], reply["error"]["code"]) == (number, "DEADLINE_EXCEEDED")
             assert fate in reply["error"]["message"]
         # The deadline may have passed during the compilation of a kernel: the worker is then stopped after it.
-        eventually(lambda: sum(worker.is_ready for worker in pool_of(server)._workers) == 1)
-        (left,) = (worker for worker in pool_of(server)._workers if worker.is_ready)
+        eventually(lambda: sum(worker.is_ready for worker in handles_of(server)) == 1)
+        (left,) = (worker for worker in handles_of(server) if worker.is_ready)
         os.kill(left.pid, signal.SIGKILL)
         eventually(lambda: not peer.ask(HEALTH)["outputs"]["ready"])
         peer.send(BATCH | {"id": 3})
@@ -175,7 +176,7 @@ def test_a_stopped_fork_server_is_replaced(bare: Any, monkeypatch: pytest.Monkey
         clock = iter(range(perf_counter_ns(), 1 << 62, 9 * S // 10))
         with monkeypatch.context() as patch:  # each iteration of the loop takes 0.9 s
             patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: next(clock))
-            eventually(lambda: pool_of(server)._fork_server._process not in (stopped, None))
+            eventually(lambda: fork_server_of(server) not in (stopped, None))
         reply = peer.receive()
         assert (reply["id"], reply["ok"]) == (3, True)
         assert peer.ask(HEALTH)["outputs"]["ready"]
@@ -234,7 +235,7 @@ def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServer]:
 
 def looks(fork_server: ForkServer, begin_s: float, end_s: float, every_s: float = 0.05) -> float | None:
     """Returns the time at which it is found to hang, with a simulated clock and this interval of checks."""
-    return next((at for at in np.arange(begin_s, end_s, every_s) if fork_server.hangs(int(at * S))), None)
+    return next((time_s for time_s in np.arange(begin_s, end_s, every_s) if fork_server.hangs(int(time_s * S))), None)
 
 
 def test_orders_have_a_time_limit(fork_server: ForkServer) -> None:
@@ -254,10 +255,10 @@ def test_orders_have_a_time_limit(fork_server: ForkServer) -> None:
     assert looks(fork_server, 1308.0, 1400.0) == pytest.approx(1310.0, abs=1.1)
     fork_server.drop()
     assert looks(fork_server, 1400.0, 1500.0) is None
-    again, _ = fork_server.make()
+    worker_end, _ = fork_server.make()
     assert looks(fork_server, 1500.0, 1600.0) == pytest.approx(1560.0, abs=1.1)  # the next one imports the engine again
     end.close()
-    again.close()
+    worker_end.close()
 
 
 def test_a_suspended_machine_kills_no_fork_server(fork_server: ForkServer) -> None:
@@ -281,7 +282,7 @@ def test_time_without_a_processor_does_not_count(fork_server: ForkServer, monkey
         return fork_server.hangs(int(at_s * S))
 
     end, _ = fork_server.make()
-    seen = next(at for at in np.arange(0.0, 1000.0, 0.05) if look(at))
+    seen = next(time_s for time_s in np.arange(0.0, 1000.0, 0.05) if look(time_s))
     assert seen == pytest.approx(600.0, abs=1.1)
     fork_server.drop()
     fork_server.start()  # a new process, which has not waited for a CPU
@@ -302,14 +303,14 @@ def test_starved_time_of_two_processes_on_one_cpu() -> None:
     """Two processes on one CPU: each has waited for the other."""
     script = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
     place = str(min(os.sched_getaffinity(0)))
-    both = [subprocess.Popen([sys.executable, "-c", script, place]) for _ in range(2)]
+    processes = [subprocess.Popen([sys.executable, "-c", script, place]) for _ in range(2)]
     try:
-        eventually(lambda: all(starved_ns(each.pid) > 10_000_000 for each in both))
+        eventually(lambda: all(starved_ns(process.pid) > 10_000_000 for process in processes))
     finally:
-        for each in both:
-            each.kill()
-            each.wait()
-    assert starved_ns(both[0].pid) == 0  # it has exited
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert starved_ns(processes[0].pid) == 0  # it has exited
 
 
 def test_a_hung_fork_server_does_not_block(fork_server: ForkServer) -> None:
@@ -329,11 +330,11 @@ def test_a_hung_fork_server_does_not_block(fork_server: ForkServer) -> None:
 @pytest.mark.slow
 def test_a_fork_server_exits_silently_while_its_children_exit() -> None:
     for close_first in (True, False):
-        mine, theirs = socket.socketpair()
-        with theirs:
+        parent_end, child_end = socket.socketpair()
+        with child_end:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dyn_service.service.server.workers.process", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", "dyn_service.service.server.workers.process", str(child_end.fileno())],
+                pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
@@ -342,7 +343,7 @@ def test_a_fork_server_exits_silently_while_its_children_exit() -> None:
         for number in range(1, 25):
             end, other = pair()
             with other:
-                socket.send_fds(mine, [ORDER.pack(number)], [other.fileno()])
+                socket.send_fds(parent_end, [ORDER.pack(number)], [other.fileno()])
             ends.append(end)
 
         def forked(pid: int = process.pid) -> bool:
@@ -351,8 +352,8 @@ def test_a_fork_server_exits_silently_while_its_children_exit() -> None:
         eventually(forked)
         for end in ends if close_first else ():
             end.close()
-        mine.close()
-        _, said = process.communicate(timeout=WAIT_MS / 1e3)
-        assert (process.returncode, said) == (0, b"")
+        parent_end.close()
+        _, output = process.communicate(timeout=WAIT_MS / 1e3)
+        assert (process.returncode, output) == (0, b"")
         for end in ends:
             end.close()

@@ -18,12 +18,12 @@ pytestmark = pytest.mark.slow
 def test_messages_that_are_dropped_doubled_reordered_and_delayed(
     mischief: Mischief, limit_s: float, most_errors: int
 ) -> None:
-    found = run(600, 2, mischief, limit_s)
-    assert found["requests"] == 600
-    assert found["wrong"] == 0
-    assert found["foreign"] == []
-    assert found["errors"].keys() <= {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
-    assert sum(found["errors"].values()) <= most_errors
-    assert found["proxy"]["dropped"] > 0
-    assert found["client"]["retries"] > 0
-    assert found["client"]["dropped"] > 0  # the second replies
+    outcome = run(600, 2, mischief, limit_s)
+    assert outcome["requests"] == 600
+    assert outcome["wrong"] == 0
+    assert outcome["foreign"] == []
+    assert outcome["errors"].keys() <= {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
+    assert sum(outcome["errors"].values()) <= most_errors
+    assert outcome["proxy"]["dropped"] > 0
+    assert outcome["client"]["retries"] > 0
+    assert outcome["client"]["dropped"] > 0  # the second replies

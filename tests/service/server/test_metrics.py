@@ -25,19 +25,18 @@ from dyn_service.service.server.administration.access import KeyFolder
 from tests.cli.test_command_line import Here, dyn_here  # noqa: F401  # a fixture
 from tests.conftest import ROOT
 from tests.phrases import unnamed
-from tests.service.conftest import WAIT_MS
+from tests.service.conftest import WAIT_S
 
-WAIT_S = WAIT_MS / 1e3
 PAGE = (ROOT / "docs" / "metrics.md").read_text("utf-8")
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
     """Returns the samples by name and label values."""
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            found[sample.name, *(value for _, value in sorted(sample.labels.items()))] = sample.value
-    return found
+            values[sample.name, *(value for _, value in sorted(sample.labels.items()))] = sample.value
+    return values
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +84,15 @@ def test_prometheus_reads_the_same(exporter: str, tcp_server: Server) -> None:
             robot.gravity_forces([0.5])
         with pytest.raises(InvalidArgumentError):
             robot.gravity_forces([0.5, 0.5])
-    found = fetch(exporter)
-    assert found["dyn_up",] == 1
-    assert found["dyn_answer_seconds_count", "gravity_forces"] == 5
-    assert found["dyn_answer_seconds_bucket", "+Inf", "gravity_forces"] == 5
-    assert found["dyn_refused_total", "gravity_forces"] == 1
-    assert found["dyn_errors_total", "INVALID_ARGUMENT"] == 1
-    assert found["dyn_received_total",] >= 8
-    assert found["dyn_robots",] == 2
-    assert found["dyn_limit", "max_robots"] == RequestLimits().max_robots
+    page_samples = fetch(exporter)
+    assert page_samples["dyn_up",] == 1
+    assert page_samples["dyn_answer_seconds_count", "gravity_forces"] == 5
+    assert page_samples["dyn_answer_seconds_bucket", "+Inf", "gravity_forces"] == 5
+    assert page_samples["dyn_refused_total", "gravity_forces"] == 1
+    assert page_samples["dyn_errors_total", "INVALID_ARGUMENT"] == 1
+    assert page_samples["dyn_received_total",] >= 8
+    assert page_samples["dyn_robots",] == 2
+    assert page_samples["dyn_limit", "max_robots"] == RequestLimits().max_robots
     tcp_server.stop()
     assert fetch(exporter) == {("dyn_up",): 0, ("dyn_scrape_fault", "UNAVAILABLE"): 1}
 
@@ -103,8 +102,8 @@ def test_the_page_lists_all_metrics(working: Server) -> None:
     with Client(working.endpoints[0], timeout_s=WAIT_S) as client:
         families = list(ServerCollector(client).collect())
     exported = {family.name + ("_total" if family.type == "counter" else "") for family in families}
-    listed = set(re.findall(r"`(dyn_\w+)(?:\{\w+\})?`", PAGE.partition("## List of metrics")[2]))
-    assert listed == exported | {"dyn_scrape_fault"}
+    metric_names = set(re.findall(r"`(dyn_\w+)(?:\{\w+\})?`", PAGE.partition("## List of metrics")[2]))
+    assert metric_names == exported | {"dyn_scrape_fault"}
     limits = next(family for family in families if family.name == "dyn_limit")
     assert {sample.labels["limit"] for sample in limits.samples} == set(RequestLimits.__struct_fields__)
 
@@ -130,10 +129,10 @@ def test_a_refusal_differs_from_a_server_that_is_down(
             assert collected(client)["dyn_up",] == 1
             assert collected(client)["dyn_robots",] == 1
             assert capsys.readouterr().err == ""
-        refused = {("dyn_up",): 1, ("dyn_scrape_fault", "PERMISSION_DENIED"): 1}
+        expected_samples = {("dyn_up",): 1, ("dyn_scrape_fault", "PERMISSION_DENIED"): 1}
         for keys, words in ((weak, "stats"), (stranger, "does not let the key 'stranger' in")):
             with Client(endpoint, keys=keys, timeout_s=WAIT_S) as client:
-                assert collected(client) == refused
+                assert collected(client) == expected_samples
                 assert words in capsys.readouterr().err
         with Client(endpoint, timeout_s=0.2) as client:  # the server does not answer clients without a key
             assert collected(client) == {("dyn_up",): 0, ("dyn_scrape_fault", "UNAVAILABLE"): 1}
@@ -167,12 +166,12 @@ def test_the_command_takes_a_key(way: str, pendulum: Robot, tmp_path: Path) -> N
             [*command, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True, env=environment
         )
         assert process.stdout is not None
-        with process.stdout as said:
-            found = fetch(said.readline().split()[1])
+        with process.stdout as output:
+            page_samples = fetch(output.readline().split()[1])
             process.send_signal(signal.SIGINT)
             assert process.wait(WAIT_S) == 0
-    assert found["dyn_up",] == 1
-    assert found["dyn_robots",] == 1
+    assert page_samples["dyn_up",] == 1
+    assert page_samples["dyn_robots",] == 1
 
 
 @pytest.mark.parametrize("place", ["9755", "127.0.0.1:97550"])

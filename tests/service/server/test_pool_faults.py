@@ -22,18 +22,12 @@ from dyn_service import QUERIES, Client, Robot, Server
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.jobs import CompileClock
 from dyn_service.service.server.workers.pipes import map_received
-from dyn_service.service.server.workers.pool import Pool
 from tests.conftest import ROOT, URDF
-from tests.service.conftest import Bare, array, request
-from tests.service.server.test_pool import WAIT_S, eventually, serving, simulate, workers_of
+from tests.service.conftest import WAIT_S, Bare, array, eventually, request
+from tests.service.server.pools import handles_of, pool_of, serving, simulate, workers_of
+from tests.service.server.raw_peers import gauges
 
 BATCH = request("mass_matrix", inputs={"q": array(np.zeros((12_000, 1)))})
-
-
-def pool_of(server: Server) -> Pool:
-    pool = server._worker
-    assert isinstance(pool, Pool)
-    return pool
 
 
 def load(name: str, number: int = 1, **fields: Any) -> dict[str, Any]:
@@ -46,11 +40,11 @@ def load(name: str, number: int = 1, **fields: Any) -> dict[str, Any]:
 
 def test_answers_take_the_same_time_with_many_waiting(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts how many of 127 waiting requests are examined while 200 single states are answered."""
-    looked, within = [0], CompileClock.within_ns
+    lookups, within_ns = [0], CompileClock.within_ns
 
     def counted(clock: CompileClock, begin_ns: int, end_ns: int) -> int:
-        looked[0] += 1
-        return within(clock, begin_ns, end_ns)
+        lookups[0] += 1
+        return within_ns(clock, begin_ns, end_ns)
 
     limits = RequestLimits(max_work_s=1000.0, max_worker_s=600.0)
     with serving(limits, workers=2) as server:
@@ -59,11 +53,11 @@ def test_answers_take_the_same_time_with_many_waiting(bare: Any, monkeypatch: py
         eventually(lambda: server.service.registry.served["pendulum"].plans["gravity_forces"].fast_path is not None)
         for number in range(128):
             busy.send(simulate(number, steps=20_000, states=500, compile_wait_ms=6e4, deadline_ms=6e5))
-        eventually(lambda: len(server._dispatcher.waiting) == 128)
+        eventually(lambda: gauges(server)["waiting"] == 128)
         monkeypatch.setattr(CompileClock, "within_ns", counted)
         for _ in range(200):
             assert quick.ask(request())["ok"]
-        assert looked[0] <= 10  # those started meanwhile
+        assert lookups[0] <= 10  # those started meanwhile
 
 
 # loaded robots
@@ -85,7 +79,7 @@ def test_a_failed_load_is_answered_and_frees_its_place(name: str, bare: Any, mon
                     assert reply["error"]["code"] == "INTERNAL"
                 else:  # the workers have it
                     assert reply["ok"]
-        eventually(lambda: not server._dispatcher.waiting)
+        eventually(lambda: not gauges(server)["waiting"])
         assert peer.ask(load("another0"))["ok"]
 
 
@@ -109,24 +103,24 @@ def test_a_robot_that_is_unloaded_while_it_is_added_was_loaded(
 def test_a_load_keeps_its_deadline_and_is_answered_once(
     single: Server, bare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entered, gate = threading.Event(), threading.Event()
+    is_entered, gate = threading.Event(), threading.Event()
     registry = single.service.registry
     add = registry.add
 
     def add_later(robot: Robot, expires_s: float | None) -> None:
-        entered.set()
+        is_entered.set()
         assert gate.wait(WAIT_S)
         add(robot, expires_s)
 
     monkeypatch.setattr(registry, "add", add_later)
     peer: Bare = bare(single.endpoints[0])
     peer.send(load("another0", 1, deadline_ms=6e4))
-    assert entered.wait(WAIT_S)
+    assert is_entered.wait(WAIT_S)
     with monkeypatch.context() as patch:  # two minutes later
         patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 120 * 10**9)
         error = peer.receive()["error"]
     assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
-    assert not single._dispatcher.waiting
+    assert not gauges(single)["waiting"]
     gate.set()
     eventually(lambda: "another0" in registry.served)
     reply = peer.ask(BATCH | {"id": 2})  # no second reply to the first arrives before it
@@ -142,20 +136,19 @@ def test_work_stops_after_a_compilation_if_its_client_left(
 ) -> None:
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
     with serving(RequestLimits(max_work_s=1000.0), workers=1, name="ur5e") as server:
-        pool = pool_of(server)
         eventually(lambda: len(workers_of(server)) == 1)
-        (before,) = workers_of(server)
+        (worker_before,) = workers_of(server)
         leaver: Bare = bare(server.endpoints[0])
         state = array(np.zeros((2000, 6)))
         options = {"dt": 1e-6, "steps": 20_000, "every": 20_000}
         leaver.send(request("simulate", "ur5e", inputs={"q": state, "v": state}, options=options))
         kernels: list[str] = []
-        eventually(lambda: kernels.extend(worker.making for worker in pool._workers if worker.making) or kernels)
+        eventually(lambda: kernels.extend(worker.making for worker in handles_of(server) if worker.making) or kernels)
         leaver.close()
-        eventually(lambda: not len(server._quota))
-        eventually(lambda: not server._dispatcher.waiting)
-        eventually(lambda: pool._workers[0].is_idle)
-        assert workers_of(server) == [before]  # it gave up
+        eventually(lambda: not gauges(server)["connections"])
+        eventually(lambda: not gauges(server)["waiting"])
+        eventually(lambda: handles_of(server)[0].is_idle)
+        assert workers_of(server) == [worker_before]  # it gave up
         assert server.service.metrics.traffic.workers_lost == 0
         query, _, method = kernels[0].partition(" ")[0].partition("-")
         fresh, row = Robot.from_urdf(URDF / "ur5e.urdf"), QUERIES[query]
@@ -172,9 +165,9 @@ def test_a_deadline_is_kept_while_a_compilation_continues(
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
     monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
     with serving(workers=1, name="ur5e") as server:
-        pool, peer = pool_of(server), bare(server.endpoints[0])
+        peer = bare(server.endpoints[0])
         eventually(lambda: len(workers_of(server)) == 1)
-        (worker,), (process,) = pool._workers, workers_of(server)
+        (worker,), (process,) = handles_of(server), workers_of(server)
         zeros = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
         peer.send(request("forward_dynamics", "ur5e", inputs=zeros, deadline_ms=6e4))
         eventually(lambda: worker.making)
@@ -183,9 +176,9 @@ def test_a_deadline_is_kept_while_a_compilation_continues(
             patch.setattr("dyn_service.service.server.app.perf_counter_ns", lambda: perf_counter_ns() + 61 * 10**9)
             error = peer.receive()["error"]
         assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
-        assert not server._dispatcher.waiting
+        assert not gauges(server)["waiting"]
         assert worker.making
-        assert worker in pool._workers
+        assert worker in handles_of(server)
         os.kill(process, signal.SIGCONT)
         eventually(lambda: worker.is_idle)
         fresh = Robot.from_urdf(URDF / "ur5e.urdf")
@@ -203,16 +196,16 @@ def test_requests_that_wait_less_than_a_worker_needs_to_begin_get_their_kernel(
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
     monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
     with serving(workers=1) as server:
-        pool, peer = pool_of(server), bare(server.endpoints[0])
+        peer = bare(server.endpoints[0])
         eventually(lambda: len(workers_of(server)) == 1)
-        (worker,), (process,) = pool._workers, workers_of(server)
+        (worker,), (process,) = handles_of(server), workers_of(server)
         plan = server.service.registry.served["pendulum"].plans["mass_matrix"]
         os.kill(process, signal.SIGSTOP)  # it runs again when the deadline is past
         while worker.task is None:  # on a busy machine the request may be refused before it is given to the worker
             error = peer.ask(request("mass_matrix", inputs={"q": array(np.zeros(1))}, deadline_ms=100.0))["error"]
             assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
         assert "was stopped" in error["message"]
-        assert not server._dispatcher.waiting
+        assert not gauges(server)["waiting"]
         os.kill(process, signal.SIGCONT)
         eventually(lambda: plan.has_kernel({}, {}))  # no further request is needed
         eventually(lambda: worker.is_idle)  # its answer is dropped
@@ -227,17 +220,17 @@ def test_a_request_refused_for_its_deadline_and_by_its_worker_is_answered_once(
     monkeypatch.setenv("DYN_SERVICE_CACHE", str(tmp_path))  # nothing is there
     monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
     with serving(workers=1) as server:
-        pool, peer = pool_of(server), bare(server.endpoints[0])
+        peer = bare(server.endpoints[0])
         eventually(lambda: len(workers_of(server)) == 1)
-        (worker,), (process,) = pool._workers, workers_of(server)
+        (worker,), (process,) = handles_of(server), workers_of(server)
         eventually(lambda: worker.is_idle)
         os.kill(process, signal.SIGSTOP)
         unloaded = server.service.registry.served["pendulum"]
-        sent = worker.send_task
+        send_task = worker.send_task
 
         def send(task: Any, served: dict[str, Any]) -> None:
             server.service.registry.remove("pendulum")
-            sent(task, {})
+            send_task(task, {})
 
         monkeypatch.setattr(worker, "send_task", send)
         peer.send(request("mass_matrix", inputs={"q": array(np.zeros(1))}, deadline_ms=6e4))
@@ -266,7 +259,7 @@ def test_a_kernel_that_took_too_long_is_not_compiled_again(
     monkeypatch.setattr("dyn_service.service.server.workers.pool._STOPPED_CHECKS", math.inf)
     with serving(workers=1, name="ur5e") as server:
         pool, peer = pool_of(server), bare(server.endpoints[0])
-        (worker,) = pool._workers
+        (worker,) = handles_of(server)
         zeros = dict.fromkeys(("q", "v", "tau"), array(np.zeros(6)))
         peer.send(request("forward_dynamics", "ur5e", inputs=zeros))
         eventually(lambda: worker.making)
@@ -276,20 +269,20 @@ def test_a_kernel_that_took_too_long_is_not_compiled_again(
             error = peer.receive()["error"]
         assert error["code"] == "RESOURCE_EXHAUSTED"
         assert error["message"].endswith("took more than 120 s, which is the limit")
-        made = [worker]
+        workers = [worker]
 
         def replaced() -> bool:
-            made[:] = pool._workers
-            return pool.ready and made != [worker]
+            workers[:] = handles_of(server)
+            return pool.ready and workers != [worker]
 
         eventually(replaced)
-        again = peer.ask(request("forward_dynamics", "ur5e", inputs=zeros | {"tau": array(np.ones(6))}))
-        assert again["error"]["message"] == error["message"]
-        assert made[0].begun_ns == 0  # no worker was given the task
+        second_reply = peer.ask(request("forward_dynamics", "ur5e", inputs=zeros | {"tau": array(np.ones(6))}))
+        assert second_reply["error"]["message"] == error["message"]
+        assert workers[0].begun_ns == 0  # no worker was given the task
         assert peer.ask(request("gravity_forces", "ur5e", inputs={"q": array(np.zeros(6))}))[
             "ok"
         ]  # other kernels are compiled
-        assert made[0].begun_ns != 0
+        assert workers[0].begun_ns != 0
 
 
 @pytest.mark.slow
@@ -300,9 +293,9 @@ def test_a_worker_that_uses_much_memory_is_replaced(bare: Any) -> None:
         peer: Bare = bare(server.endpoints[0])
         for number in range(3):
             eventually(lambda: len(workers_of(server)) == 1)
-            before = workers_of(server)
+            workers_before = workers_of(server)
             assert peer.ask(BATCH | {"id": number})["ok"]
-            eventually(lambda before=before: not {*before} & {*workers_of(server)})
+            eventually(lambda workers_before=workers_before: not {*workers_before} & {*workers_of(server)})
         assert server.service.metrics.traffic.workers_lost == 0
 
 
@@ -325,10 +318,10 @@ def test_a_reply_that_cannot_be_read_is_computed_again(
     peer: Bare = bare(single.endpoints[0])
     expected = peer.ask(BATCH)["outputs"]
     monkeypatch.setattr("dyn_service.service.server.workers.pipes.map_received", fails)
-    for count, lost in ((1, 1), (0, 1), (1, 2)):
+    for count, losses in ((1, 1), (0, 1), (1, 2)):
         failures = count
         assert peer.ask(BATCH)["outputs"] == expected
-        assert single.service.metrics.traffic.workers_lost == lost
+        assert single.service.metrics.traffic.workers_lost == losses
     failures = 2
     error = peer.ask(BATCH)["error"]
     assert error["code"] == "RESOURCE_EXHAUSTED"
@@ -345,14 +338,14 @@ def test_a_request_that_cannot_be_sent_costs_no_worker(
 
     peer: Bare = bare(single.endpoints[0])
     assert peer.ask(BATCH)["ok"]
-    before = workers_of(single)
+    workers_before = workers_of(single)
     with monkeypatch.context() as patch:
         patch.setattr("dyn_service.service.server.workers.pipes.os.memfd_create", fails)
         error = peer.ask(BATCH)["error"]
     assert error["code"] == "RESOURCE_EXHAUSTED"
     assert error["message"].endswith("[Errno 24] Too many open files")
     assert peer.ask(BATCH)["ok"]
-    assert workers_of(single) == before
+    assert workers_of(single) == workers_before
 
 
 LIMITED = """
@@ -384,7 +377,7 @@ def test_long_requests_that_wait_take_no_open_files_from_others(limited: tuple[s
     endpoint, process = limited
     good: Bare = bare(endpoint)
     expected = good.ask(BATCH)["outputs"]
-    before = len(os.listdir(f"/proc/{process}/fd"))
+    files_before = len(os.listdir(f"/proc/{process}/fd"))
     hoarders = [bare(endpoint) for _ in range(2)]
     long = msgpack.packb(simulate(1, steps=2000, states=5000, deadline_ms=6e4))
     for _ in range(100):
@@ -392,7 +385,7 @@ def test_long_requests_that_wait_take_no_open_files_from_others(limited: tuple[s
             hoarder.send(long)
     with Client(endpoint, timeout_s=WAIT_S) as client:
         eventually(lambda: client.stats()["gauges"]["waiting"] >= 190)
-        assert len(os.listdir(f"/proc/{process}/fd")) - before < 128
+        assert len(os.listdir(f"/proc/{process}/fd")) - files_before < 128
         for _ in range(5):
             assert good.ask(BATCH)["outputs"] == expected
         for _ in range(5):

@@ -32,8 +32,8 @@ def task(peer: Any, *, long: bool = False, received_ns: int = 0, **head: Any) ->
 
 
 def taken(schedule: Schedule, *, long: bool = True) -> Iterator[Task]:
-    while (each := schedule.take(long=long)) is not None:
-        yield each
+    while (next_task := schedule.take(long=long)) is not None:
+        yield next_task
 
 
 def test_peers_take_turns() -> None:
@@ -41,7 +41,7 @@ def test_peers_take_turns() -> None:
     for peer, count in (("greedy", 5), ("modest", 2), ("other", 1)):
         for number in range(count):
             schedule.add(task(peer, id=number, long=number % 2 == 1))
-    order = [(each.peer[1], each.head.id) for each in taken(schedule)]
+    order = [(queued_task.peer[1], queued_task.head.id) for queued_task in taken(schedule)]
     first = [("greedy", 0), ("modest", 0), ("other", 0), ("greedy", 1), ("modest", 1)]
     assert order == [*first, ("greedy", 2), ("greedy", 3), ("greedy", 4)]
     assert not schedule
@@ -52,14 +52,14 @@ def test_single_requests_and_queues_take_turns() -> None:
     for _ in range(100):
         schedule.add(task("greedy"))
     seen: Counter[str] = Counter()
-    for each in ("a", "b"):
-        schedule.add(task(each))
+    for peer in ("a", "b"):
+        schedule.add(task(peer))
     for _ in range(90):
-        begun = schedule.take(long=True)
-        assert begun is not None
-        seen[begun.peer[1]] += 1
-        if begun.peer[1] != "greedy":
-            schedule.add(task(begun.peer[1]))  # it has its answer, and sends another request
+        first_task = schedule.take(long=True)
+        assert first_task is not None
+        seen[first_task.peer[1]] += 1
+        if first_task.peer[1] != "greedy":
+            schedule.add(task(first_task.peer[1]))  # it has its answer, and sends another request
     assert seen == {"greedy": 30, "a": 30, "b": 30}
 
 
@@ -71,9 +71,9 @@ def test_reconnecting_gains_no_turn() -> None:
     for number in range(3):
         schedule.add(task(f"new{number}"))  # the same client over another connection
         while not order or order[-1] != f"new{number}":
-            begun = schedule.take(long=True)
-            assert begun is not None
-            order.append(begun.peer[1])
+            first_task = schedule.take(long=True)
+            assert first_task is not None
+            order.append(first_task.peer[1])
     assert order == ["stays", "new0", "stays", "new1", "stays", "new2"]
 
 
@@ -83,12 +83,12 @@ def test_cancelled_work_counts_against_its_client() -> None:
         schedule.add(task(peer))
     order = []
     for _ in range(2):
-        begun = schedule.take(long=True)
-        assert begun is not None
-        order.append(begun.peer[1])
+        first_task = schedule.take(long=True)
+        assert first_task is not None
+        order.append(first_task.peer[1])
     schedule.charge(("transport", "a"))  # the first is cancelled: the turns were a, b, a
     schedule.add(task("c"))
-    order += [each.peer[1] for each in taken(schedule)]
+    order += [queued_task.peer[1] for queued_task in taken(schedule)]
     assert order == ["a", "b", "b", "a", "c"]
 
 
@@ -105,8 +105,8 @@ def test_long_tasks_are_not_taken_for_short_workers() -> None:
 def test_put_back_and_discard() -> None:
     schedule = Schedule()
     tasks = [task(peer) for peer in "aabbcc"]
-    for each in tasks:
-        schedule.add(each)
+    for queued_task in tasks:
+        schedule.add(queued_task)
     first = schedule.take(long=True)
     assert first is tasks[0]
     schedule.put_back(first)
@@ -128,7 +128,7 @@ def test_disconnected_peers_are_not_kept() -> None:
     seen = [weakref.ref(peer) for peer in peers]
     del peers, peer
     gc.collect()
-    assert not any(each() for each in seen)
+    assert not any(reference() for reference in seen)
     assert len(schedule) == 1
 
 
@@ -143,32 +143,32 @@ def test_memory_of_past_peers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_due_times_are_returned_when_due() -> None:
-    dice, due = random.Random(0), DueTimes()
-    at = {task(number): dice.randrange(1000) for number in range(200)}
-    for each, when in at.items():
-        due.add(each, dice.randrange(1000))
-        due.add(each, when)  # the last time counts
-    for each in [*at][::3]:
-        assert due.discard(each)
-        assert not due.discard(each)
-        del at[each]
+    dice, due_times = random.Random(0), DueTimes()
+    times = {task(number): dice.randrange(1000) for number in range(200)}
+    for queued, due_s in times.items():
+        due_times.add(queued, dice.randrange(1000))
+        due_times.add(queued, due_s)  # the last time counts
+    for queued in [*times][::3]:
+        assert due_times.discard(queued)
+        assert not due_times.discard(queued)
+        del times[queued]
     for now in range(0, 1001, 50):
-        expected = {each for each, when in at.items() if when <= now}
-        assert {*due.pop(now)} == expected
-        for each in expected:
-            del at[each]
-    assert not len(due)
+        expected = {queued for queued, due_s in times.items() if due_s <= now}
+        assert {*due_times.pop(now)} == expected
+        for queued in expected:
+            del times[queued]
+    assert not len(due_times)
 
 
 def test_due_times_of_finished_tasks_are_not_kept() -> None:
-    due = DueTimes()
+    due_times = DueTimes()
     for number in range(10_000):
-        each = task(number)
-        due.add(each, 1e18)
-        due.discard(each)
-    assert len(due._heap) < 100
-    assert not due._tasks
-    assert not due._numbers
+        queued = task(number)
+        due_times.add(queued, 1e18)
+        due_times.discard(queued)
+    assert len(due_times._heap) < 100
+    assert not due_times._tasks
+    assert not due_times._numbers
 
 
 def test_only_the_allowed_compile_time_is_excused() -> None:
@@ -185,8 +185,8 @@ def test_simultaneous_compilations_count_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("dyn_service.service.server.answering.jobs.perf_counter_ns", lambda: now)
     clock = CompileClock()
     busy: set[int] = set()
-    made: list[bool] = []  # at each time, whether a kernel was being compiled
-    while len(made) < 3000:
+    is_compiling: list[bool] = []  # at each time, whether a kernel was being compiled
+    while len(is_compiling) < 3000:
         maker = dice.randrange(4)
         if maker in busy:
             clock.ended(maker)
@@ -195,12 +195,12 @@ def test_simultaneous_compilations_count_once(monkeypatch: pytest.MonkeyPatch) -
             clock.begun("kernel", maker)
             busy.add(maker)
         pause = dice.randrange(9)
-        made += [bool(busy)] * pause
+        is_compiling += [bool(busy)] * pause
         now += pause
-        begin, end = sorted((dice.randrange(len(made) + 1), dice.randrange(len(made) + 1)))
-        assert clock.within_ns(begin, now) == sum(made[begin:now])
+        begin, end = sorted((dice.randrange(len(is_compiling) + 1), dice.randrange(len(is_compiling) + 1)))
+        assert clock.within_ns(begin, now) == sum(is_compiling[begin:now])
         if not busy:
-            assert clock.within_ns(begin, end) == sum(made[begin:end])
+            assert clock.within_ns(begin, end) == sum(is_compiling[begin:end])
 
 
 def test_the_clock_forgets_the_oldest_compilations(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +219,8 @@ def test_the_clock_forgets_the_oldest_compilations(monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def pool() -> Iterator[Pool]:
     """A pool without workers, so that all tasks wait."""
-    bell, heard = socket.socketpair()
-    with selectors.DefaultSelector() as selector, bell, heard:
+    bell, bell_reader = socket.socketpair()
+    with selectors.DefaultSelector() as selector, bell, bell_reader:
         pool = Pool(Service(limits=RequestLimits()), 2, selector=selector, wake=lambda: None)
         pool._next_start_ns = 1 << 62
         yield pool
@@ -228,28 +228,28 @@ def pool() -> Iterator[Pool]:
 
 def test_deadlines_are_checked_only_when_due(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts the work of the server's thread per turn, with 128 waiting requests of which none or all are late."""
-    looked, now, within = 0, perf_counter_ns(), CompileClock.within_ns
+    lookups, now, within_ns = 0, perf_counter_ns(), CompileClock.within_ns
 
     def counted(clock: CompileClock, begin_ns: int, end_ns: int) -> int:
-        nonlocal looked
-        looked += 1
-        return within(clock, begin_ns, end_ns)
+        nonlocal lookups
+        lookups += 1
+        return within_ns(clock, begin_ns, end_ns)
 
     monkeypatch.setattr(CompileClock, "within_ns", counted)
     pool._clock.begun("kernel")
     for number in range(128):
         pool.offer(task("peer", received_ns=now, id=number, deadline_ms=100.0, compile_wait_ms=5000.0))
-    looked = 0
+    lookups = 0
     for turn in range(1000):
         pool.tick(now + turn * MS // 20)  # 50 ms
-    assert looked == 0
+    assert lookups == 0
     for turn in range(1000):
         pool.tick(now + 101 * MS + turn * MS // 25)  # 40 ms: all are due except for the excused compilation
-    assert looked == 128
+    assert lookups == 128
     assert not [*pool.collect()]
     pool.tick(now + 6000 * MS)  # longer than they excuse
     replies = [*pool.collect()]
-    assert [each.head.id for each, _ in replies] == [*range(128)]
+    assert [queued.head.id for queued, _ in replies] == [*range(128)]
     assert {decode_reply_head(reply).error["code"] for _, reply in replies} == {"DEADLINE_EXCEEDED"}  # type: ignore[index]
     assert not len(pool._waiting)
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import struct
-import sys
 import threading
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +16,29 @@ import zmq
 
 from dyn_service import Client, InvalidArgumentError, Robot, Server, UnavailableError
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.administration.access import KeyFolder
 from dyn_service.service.server.app import open_server
 from dyn_service.service.server.settings import ServerSettings
 from dyn_service.service.server.transport.endpoints import is_local
 from tests.conftest import URDF
 from tests.phrases import naming, unnamed
-from tests.service.conftest import WAIT_MS, Bare, array, request
+from tests.service.conftest import WAIT_MS, Bare, Transport, array, eventually, request
+from tests.service.server.raw_peers import gauges
 
 
 def gated(robot: Robot, query: str) -> tuple[Robot, threading.Event, threading.Event]:
-    """Returns a robot whose method blocks: sets `begun` when it is called, and waits for `gate`."""
+    """Returns a robot whose method blocks: sets `is_begun` when it is called, and waits for `gate`."""
     robot = Robot.from_urdf(URDF / f"{robot.name}.urdf")
     method = getattr(robot, query)
-    begun, gate = threading.Event(), threading.Event()
+    is_begun, gate = threading.Event(), threading.Event()
 
     def wait(*args: Any, **kwargs: Any) -> Any:
-        begun.set()
+        is_begun.set()
         assert gate.wait(WAIT_MS / 1e3)
         return method(*args, **kwargs)
 
     setattr(robot, query, wait)
-    return robot, begun, gate
+    return robot, is_begun, gate
 
 
 def health(number: int) -> dict[str, Any]:
@@ -50,10 +46,10 @@ def health(number: int) -> dict[str, Any]:
     return {"v": 1, "id": number, "query": "health"}
 
 
-def test_dealer_and_req_are_both_served(server: Server, pendulum: Robot, bare: Any) -> None:
+def test_dealer_and_req_are_both_served(server: Server, transport: Transport, pendulum: Robot, bare: Any) -> None:
     expected = pendulum.gravity_forces([0.5]).tobytes()
     for kind in (zmq.DEALER, zmq.REQ):
-        peer: Bare = bare(server.endpoints[0], kind)
+        peer: Bare = bare(server.endpoints[0], kind, transport.keys)
         for number in range(3):
             reply = peer.ask(request(id=number))
             assert (reply["v"], reply["id"], reply["ok"]) == (1, number, True)
@@ -62,8 +58,8 @@ def test_dealer_and_req_are_both_served(server: Server, pendulum: Robot, bare: A
             assert all(value >= 0 for value in reply["timing"].values())
 
 
-def test_dealer_may_send_the_empty_frame_of_a_req(server: Server, bare: Any) -> None:
-    peer: Bare = bare(server.endpoints[0])
+def test_dealer_may_send_the_empty_frame_of_a_req(server: Server, transport: Transport, bare: Any) -> None:
+    peer: Bare = bare(server.endpoints[0], keys=transport.keys)
     peer.socket.send_multipart([b"", msgpack.packb(request())])
     empty, reply = peer.socket.recv_multipart()
     assert empty == b""
@@ -81,8 +77,10 @@ def test_dealer_may_send_the_empty_frame_of_a_req(server: Server, bare: Any) -> 
         ([b""] * 7, ["7"]),
     ],
 )
-def test_wrong_frames_are_answered(server: Server, bare: Any, frames: list[bytes], values: list[str]) -> None:
-    peer: Bare = bare(server.endpoints[0])
+def test_wrong_frames_are_answered(
+    server: Server, transport: Transport, bare: Any, frames: list[bytes], values: list[str]
+) -> None:
+    peer: Bare = bare(server.endpoints[0], keys=transport.keys)
     peer.socket.send_multipart(frames)
     error = msgpack.unpackb(peer.socket.recv_multipart()[-1])
     assert (error["id"], error["ok"]) == (None, False)
@@ -92,29 +90,22 @@ def test_wrong_frames_are_answered(server: Server, bare: Any, frames: list[bytes
         assert peer.ask(request())["ok"]
 
 
-def test_frames_of_one_client_never_reach_another(server: Server, bare: Any) -> None:
+def test_frames_of_one_client_never_reach_another(server: Server, transport: Transport, bare: Any) -> None:
     """Frames after the first are neither messages nor addresses."""
-    victim: Bare = bare(server.endpoints[0])
-    victim.socket.setsockopt(zmq.RCVTIMEO, 100)
-    other = zmq.Context.instance().socket(zmq.DEALER)
-    other.setsockopt(zmq.ROUTING_ID, b"victim")
-    other.setsockopt(zmq.LINGER, 0)
-    other.setsockopt(zmq.RCVTIMEO, 200)
-    other.connect(server.endpoints[0])
-    try:
-        other.send(msgpack.packb(request()))
-        other.recv()
-        attacker: Bare = bare(server.endpoints[0])
-        attacker.socket.send_multipart([msgpack.packb(request()), b"victim", msgpack.packb(request())])
-        assert not attacker.receive()["ok"]
-        with pytest.raises(zmq.Again):
-            other.recv()
-    finally:
-        other.close()
+    victim: Bare = bare(server.endpoints[0], keys=transport.keys, routing_id=b"victim")
+    assert victim.ask(request())["ok"]
+    attacker: Bare = bare(server.endpoints[0], keys=transport.keys)
+    attacker.socket.send_multipart([msgpack.packb(request()), b"victim", msgpack.packb(request())])
+    assert not attacker.receive()["ok"]
+    victim.socket.setsockopt(zmq.RCVTIMEO, 200)
+    with pytest.raises(zmq.Again):
+        victim.receive()
 
 
-def test_each_of_two_robots_gets_its_own_answers(server: Server, panda: Robot, pendulum: Robot) -> None:
-    with Client(server.endpoints[0], timeout_s=240.0) as client:
+def test_each_of_two_robots_gets_its_own_answers(
+    server: Server, transport: Transport, panda: Robot, pendulum: Robot
+) -> None:
+    with Client(server.endpoints[0], timeout_s=240.0, **transport.client_options) as client:
         assert client.list_robots() == ["panda", "pendulum"]
         for local in (panda, pendulum):
             q = np.linspace(0.1, 1.0, local.nq)
@@ -122,28 +113,30 @@ def test_each_of_two_robots_gets_its_own_answers(server: Server, panda: Robot, p
                 assert client.robot(local.name).gravity_forces(q).tobytes() == local.gravity_forces(q).tobytes()
 
 
-def test_pipelined_requests_are_all_answered_once(server: Server, pendulum: Robot, bare: Any) -> None:
+def test_pipelined_requests_are_all_answered_once(
+    server: Server, transport: Transport, pendulum: Robot, bare: Any
+) -> None:
     """2000 requests are sent before a reply is read."""
-    peer: Bare = bare(server.endpoints[0])
+    peer: Bare = bare(server.endpoints[0], keys=transport.keys)
     peer.ask(request())
     states = np.random.default_rng(0).uniform(-3, 3, 2000)
     for number, state in enumerate(states):
         peer.send(request(id=number, inputs={"q": array([state])}))
-    found = {}
+    replies = {}
     for _ in states:
         reply = peer.receive()
-        found[reply["id"]] = reply["outputs"]["forces"]["data"]
-    assert found == {k: pendulum.gravity_forces([state]).tobytes() for k, state in enumerate(states)}
+        replies[reply["id"]] = reply["outputs"]["forces"]["data"]
+    assert replies == {k: pendulum.gravity_forces([state]).tobytes() for k, state in enumerate(states)}
 
 
 def test_small_request_overtakes_a_big_batch(pendulum: Robot, bare: Any) -> None:
     """With a gate instead of a clock: the batch is not finished before the small request is."""
-    robot, begun, gate = gated(pendulum, "mass_matrix")
+    robot, is_begun, gate = gated(pendulum, "mass_matrix")
     with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
         busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
         quick.ask(request())
         busy.send(request("mass_matrix", id=1, inputs={"q": array(np.zeros((20_000, 1)))}))
-        assert begun.wait(WAIT_MS / 1e3)
+        assert is_begun.wait(WAIT_MS / 1e3)
         for number in range(50):
             assert quick.ask(request(id=number))["ok"]
         busy.send(request(id=2))
@@ -153,143 +146,18 @@ def test_small_request_overtakes_a_big_batch(pendulum: Robot, bare: Any) -> None
         assert (reply["id"], reply["ok"], reply["outputs"]["mass_matrix"]["shape"]) == (1, True, [20_000, 1, 1])
 
 
-def test_the_first_call_of_a_kernel_does_not_block_others(pendulum: Robot, bare: Any) -> None:
-    robot, begun, gate = gated(pendulum, "mass_matrix")
-    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
-        busy, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
-        quick.ask(request())
-        busy.send(request("mass_matrix", id=1))
-        assert begun.wait(WAIT_MS / 1e3)
-        assert quick.ask(request())["ok"]
-        gate.set()
-        assert busy.receive()["ok"]
-
-
-def test_waiting_slow_requests_are_bounded(pendulum: Robot, bare: Any) -> None:
-    robot, begun, gate = gated(pendulum, "mass_matrix")
-    limits = RequestLimits(max_waiting=3)
-    with Server([robot], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
-        peer: Bare = bare(server.endpoints[0])
-        for number in range(10):
-            peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
-        refused = [peer.receive() for _ in range(7)]
-        assert begun.wait(WAIT_MS / 1e3)
-        assert [reply["id"] for reply in refused] == list(range(3, 10))
-        for reply in refused:
-            assert reply["error"] == {
-                "code": "RESOURCE_EXHAUSTED",
-                "type": "ResourceExhaustedError",
-                "message": "the server is busy: 3 slow requests wait already, try again later",
-            }
-        gate.set()
-        assert sorted(peer.receive()["id"] for _ in range(3)) == [0, 1, 2]
-        assert server.service.metrics.to_dict()["counters"]["refused_busy"] == 7
-        assert peer.ask(request("mass_matrix"))["ok"]
-
-
-def test_bytes_that_wait_are_bounded(pendulum: Robot, bare: Any) -> None:
-    robot, begun, gate = gated(pendulum, "mass_matrix")
-    limits = RequestLimits(max_waiting_bytes=250_000)
-    with Server([robot], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
-        peer: Bare = bare(server.endpoints[0])
-        for number in range(3):
-            peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
-        assert [peer.receive()["id"] for _ in range(2)] == [1, 2]
-        assert begun.wait(WAIT_MS / 1e3)
-        gate.set()
-        assert peer.receive()["ok"]
-
-
-def test_deadline_that_passes_in_the_queue(pendulum: Robot, bare: Any) -> None:
-    robot, begun, gate = gated(pendulum, "mass_matrix")
-    with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
-        peer: Bare = bare(server.endpoints[0])
-        batch = {"q": array(np.zeros((20_000, 1)))}
-        peer.send(request("mass_matrix", id=1, inputs=batch))
-        assert begun.wait(WAIT_MS / 1e3)
-        peer.send(request("mass_matrix", id=2, inputs=batch, deadline_ms=1.0))
-        assert peer.ask(health(3))["id"] == 3  # so 2 has been received
-        time.sleep(0.01)
-        gate.set()
-        assert peer.receive()["ok"]
-        error = peer.receive()["error"]
-        assert (error["code"], error["path"]) == ("DEADLINE_EXCEEDED", "deadline_ms")
-        assert error["message"].startswith("mass_matrix must start within 1 ms of its receipt, but waited ")
-
-
-def test_a_client_that_does_not_read_does_not_affect_others(panda: Robot, bare: Any) -> None:
-    with Server([panda], endpoints=["tcp://127.0.0.1:0"]) as server:
-        deaf, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
-        deaf.socket.setsockopt(zmq.RCVHWM, 1)
-        quick.ask(request("mass_matrix", "panda", inputs={"q": array(np.zeros(9))}))
-        message = msgpack.packb(request("mass_matrix", "panda", inputs={"q": array(np.zeros((20, 9)))}))
-        for _ in range(4000):
-            deaf.socket.send(message)
-        for number in range(200):
-            assert quick.ask(request("gravity_forces", "panda", id=number, inputs={"q": array(np.zeros(9))}))["ok"]
-        deaf.close()
-
-
 def test_client_that_leaves_is_counted(pendulum: Robot, bare: Any) -> None:
-    robot, begun, gate = gated(pendulum, "mass_matrix")
+    robot, is_begun, gate = gated(pendulum, "mass_matrix")
     with Server([robot], endpoints=["tcp://127.0.0.1:0"]) as server:
         leaver: Bare = bare(server.endpoints[0])
         leaver.send(request("mass_matrix"))
-        assert begun.wait(WAIT_MS / 1e3)
+        assert is_begun.wait(WAIT_MS / 1e3)
         leaver.close()
         quick: Bare = bare(server.endpoints[0])
         assert quick.ask(health(1))["ok"]
-        until = time.monotonic() + WAIT_MS / 1e3
-        while len(server._quota) > 1:  # ZeroMQ closes the connection in the background
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        eventually(lambda: gauges(server)["connections"] == 1)  # ZeroMQ closes the connection in the background
         gate.set()
-        while not quick.ask({"v": 1, "id": 1, "query": "stats"})["outputs"]["counters"]["dropped_gone"]:
-            assert time.monotonic() < until
-
-
-def test_message_over_the_limit_ends_the_connection_only(pendulum: Robot, bare: Any) -> None:
-    limits = RequestLimits(max_message_bytes=100_000)
-    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=limits) as server:
-        big, quick = bare(server.endpoints[0]), bare(server.endpoints[0])
-        big.socket.setsockopt(zmq.RCVTIMEO, 200)
-        big.send(bytes(200_000))
-        with pytest.raises(zmq.Again):
-            big.socket.recv()
-        assert quick.ask(request())["ok"]
-
-
-def speak_zeromq(endpoint: str) -> socket.socket:
-    """A TCP connection that has sent the greeting of a DEALER socket, ZMTP 3.0."""
-    host, port = endpoint.removeprefix("tcp://").split(":")
-    peer = socket.create_connection((host, int(port)), timeout=WAIT_MS / 1e3)
-    peer.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
-    greeting = b""
-    while len(greeting) < 64:
-        greeting += peer.recv(64 - len(greeting))
-    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
-    peer.sendall(b"\x04" + bytes([len(ready)]) + ready)
-    assert peer.recv(200)[2:8] == b"\x05READY"
-    return peer
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the bytes of a connection")
-def test_message_without_an_end_is_cut_off(pendulum: Robot, bare: Any) -> None:
-    """Otherwise its parts would fill the server's memory, which no high-water mark limits."""
-    part = b"\x03" + struct.pack(">Q", 60_000) + bytes(60_000)
-    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"], limits=RequestLimits(max_message_bytes=1 << 20)) as server:
-        honest: Bare = bare(server.endpoints[0])
-        big = request(inputs={"q": array(np.zeros((100_000, 1)))})
-        with speak_zeromq(server.endpoints[0]) as peer:
-            sent = 0
-            with suppress(ConnectionError):
-                while sent < 4 << 30:
-                    peer.sendall(part)
-                    sent += len(part)
-            assert sent < 4 << 30
-            for _ in range(10):
-                assert honest.ask(big)["ok"]  # in total more than a connection may leave unread
-        assert honest.ask({"v": 1, "id": 1, "query": "stats"})["outputs"]["counters"]["cut_off"] == 1
+        eventually(lambda: quick.ask({"v": 1, "id": 1, "query": "stats"})["outputs"]["counters"]["dropped_gone"])
 
 
 def test_a_defect_is_answered(
@@ -299,19 +167,6 @@ def test_a_defect_is_answered(
         peer: Bare = bare(server.endpoints[0])
         with monkeypatch.context() as patch:
             patch.setattr(server.service, "accept", lambda *_, **__: 1 / 0)
-            reply = peer.ask(health(1))
-        assert (reply["id"], reply["error"]["code"]) == (1, "INTERNAL")
-        assert "ZeroDivisionError" in caplog.text
-        assert peer.ask(health(2))["id"] == 2
-
-
-def test_loop_outlives_its_defects(
-    pendulum: Robot, bare: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Server([pendulum], endpoints=["tcp://127.0.0.1:0"]) as server:
-        peer: Bare = bare(server.endpoints[0])
-        with monkeypatch.context() as patch:
-            patch.setattr(server._dispatcher, "answer", lambda *_: 1 / 0)
             reply = peer.ask(health(1))
         assert (reply["id"], reply["error"]["code"]) == (1, "INTERNAL")
         assert "ZeroDivisionError" in caplog.text
@@ -351,8 +206,8 @@ def test_lack_of_memory_is_no_defect(pendulum: Robot, bare: Any) -> None:
 
 
 def test_several_endpoints_at_once(panda: Robot, tmp_path: Path, pendulum: Robot) -> None:
-    asked = ["tcp://127.0.0.1:0", f"ipc://{tmp_path}/a", "inproc://several", "tcp://127.0.0.1:*"]
-    with Server([pendulum], endpoints=asked) as server:
+    endpoints = ["tcp://127.0.0.1:0", f"ipc://{tmp_path}/a", f"ipc://{tmp_path}/b", "tcp://127.0.0.1:*"]
+    with Server([pendulum], endpoints=endpoints) as server:
         assert len(server.endpoints) == 4
         for endpoint in server.endpoints:
             with Client(endpoint, timeout_s=240.0) as client:
@@ -388,9 +243,9 @@ def test_file_that_is_no_socket_is_left_alone(pendulum: Robot, tmp_path: Path) -
 
 
 def test_port_that_is_taken(tcp_server: Server, pendulum: Robot) -> None:
-    with pytest.raises(UnavailableError, match="another server listens there") as found:
+    with pytest.raises(UnavailableError, match="another server listens there") as excinfo:
         Server([pendulum], endpoints=list(tcp_server.endpoints)).start()
-    assert found.value.path == "endpoints"
+    assert excinfo.value.path == "endpoints"
 
 
 def test_a_taken_port_is_reported_before_robots_are_read(tcp_server: Server, tmp_path: Path) -> None:
@@ -406,12 +261,12 @@ def test_a_taken_port_is_reported_before_robots_are_read(tcp_server: Server, tmp
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "udp://1.2.3.4:5", "ipc://", "inproc://", "5755"]
+    "endpoint", ["", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:x", "udp://1.2.3.4:5", "ipc://", "5755"]
 )
 def test_malformed_endpoints_are_refused(pendulum: Robot, endpoint: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="endpoint must look like") as found:
+    with pytest.raises(InvalidArgumentError, match="endpoint must look like") as excinfo:
         Server([pendulum], endpoints=[endpoint]).start()
-    assert found.value.path == "endpoints"
+    assert excinfo.value.path == "endpoints"
 
 
 def test_no_endpoints(pendulum: Robot) -> None:
@@ -427,7 +282,6 @@ def test_no_endpoints(pendulum: Robot) -> None:
         ("tcp://localhost:1", True),
         ("tcp://[::1]:1", True),
         ("ipc:///tmp/x", True),
-        ("inproc://x", True),
         ("tcp://*:5755", False),
         ("tcp://0.0.0.0:5755", False),
         ("tcp://[::]:5755", False),
@@ -467,19 +321,19 @@ def test_a_server_stopped_before_its_start_raises(pendulum: Robot) -> None:
 
 
 def test_stop_refuses_what_was_not_begun_and_delivers_what_was(pendulum: Robot, bare: Any) -> None:
-    robot, begun, gate = gated(pendulum, "mass_matrix")
+    robot, is_begun, gate = gated(pendulum, "mass_matrix")
     server = Server([robot], endpoints=["tcp://127.0.0.1:0"])
     server.start()
     peer: Bare = bare(server.endpoints[0])
     for number in (1, 2):
         peer.send(request("mass_matrix", id=number, inputs={"q": array(np.zeros((20_000, 1)))}))
-    assert begun.wait(WAIT_MS / 1e3)
+    assert is_begun.wait(WAIT_MS / 1e3)
     assert peer.ask(health(3))["id"] == 3  # so 2 waits
     stopper = threading.Thread(target=server.stop)
     stopper.start()
-    refused = peer.receive()
-    assert (refused["id"], refused["error"]["code"]) == (2, "UNAVAILABLE")
-    assert refused["error"]["message"] == "the server is shutting down"
+    refusal = peer.receive()
+    assert (refusal["id"], refusal["error"]["code"]) == (2, "UNAVAILABLE")
+    assert refusal["error"]["message"] == "the server is shutting down"
     gate.set()
     assert peer.receive()["id"] == 1
     stopper.join(WAIT_MS / 1e3)
@@ -499,13 +353,10 @@ def test_servers_leave_nothing_open(pendulum: Robot, tmp_path: Path) -> None:
             client.health()
 
     cycle(0)
-    before, threads = len(os.listdir(folder)), threading.active_count()
+    files_before, threads = len(os.listdir(folder)), threading.active_count()
     for number in range(1, 6):
         cycle(number)
-    until = time.monotonic() + WAIT_MS / 1e3
-    while len(os.listdir(folder)) > before and time.monotonic() < until:
-        time.sleep(0.05)  # ZeroMQ closes the client's sockets in the background
-    assert len(os.listdir(folder)) <= before
+    eventually(lambda: len(os.listdir(folder)) <= files_before)  # ZeroMQ closes the client's sockets in the background
     assert threading.active_count() <= threads
 
 

@@ -30,10 +30,9 @@ from dyn_service import Client, Robot, Server
 from dyn_service.errors import DynError
 from qa.faults.kills import children
 from tests.conftest import URDF
-from tests.service.conftest import WAIT_MS
+from tests.service.conftest import WAIT_S
 from tests.wide import wide
 
-WAIT_S = WAIT_MS / 1e3
 NAMES = ("left", "right")
 MASSES = (1.0, 2.5)
 PERMANENT = "double_pendulum"
@@ -84,30 +83,30 @@ class Life(RuleBasedStateMachine):
             return error.code
         return ""
 
-    @initialize(target=remotes, which=st.integers(0, 1))
-    def the_permanent_one(self, which: int) -> Any:
-        return (PERMANENT, None, self.clients[which].robot(PERMANENT))
+    @initialize(target=remotes, index=st.integers(0, 1))
+    def the_permanent_one(self, index: int) -> Any:
+        return (PERMANENT, None, self.clients[index].robot(PERMANENT))
 
-    @rule(target=remotes, which=st.integers(0, 1), name=st.sampled_from(NAMES), mass=st.sampled_from(MASSES))
-    def a_robot_comes(self, which: int, name: str, mass: float) -> Any:
+    @rule(target=remotes, index=st.integers(0, 1), name=st.sampled_from(NAMES), mass=st.sampled_from(MASSES))
+    def a_robot_comes(self, index: int, name: str, mass: float) -> Any:
         """Under a free name, or loaded again; a name used by another model is refused."""
         if self.served.get(name, mass) != mass:
-            assert self.code(lambda: self.clients[which].load_robot(model(name, mass))) == "FAILED_PRECONDITION"
+            assert self.code(lambda: self.clients[index].load_robot(model(name, mass))) == "FAILED_PRECONDITION"
             return multiple()
-        remote = self.clients[which].load_robot(model(name, mass))
+        remote = self.clients[index].load_robot(model(name, mass))
         self.served[name] = mass
         return (name, mass, remote)
 
-    @rule(which=st.integers(0, 1), name=st.sampled_from(NAMES))
-    def a_robot_goes(self, which: int, name: str) -> None:
+    @rule(index=st.integers(0, 1), name=st.sampled_from(NAMES))
+    def a_robot_goes(self, index: int, name: str) -> None:
         expected = "" if name in self.served else "NOT_FOUND"
-        assert self.code(lambda: self.clients[which].unload_robot(name)) == expected
+        assert self.code(lambda: self.clients[index].unload_robot(name)) == expected
         self.served.pop(name, None)
 
-    @rule(one=remotes, states=st.sampled_from([0, 1, 30, 3000]))
-    def a_robot_is_asked(self, one: Any, states: int) -> None:
+    @rule(served=remotes, states=st.sampled_from([0, 1, 30, 3000]))
+    def a_robot_is_asked(self, served: Any, states: int) -> None:
         """The answer is of the model that the handle was made for, or an error with the reason."""
-        name, mass, remote = one
+        name, mass, remote = served
         local = self.permanent if mass is None else self.models[name, mass]
         q, v, a = self.random.uniform(-3.0, 3.0, (3, states, local.nv) if states else (3, local.nv))
         if name != PERMANENT and name not in self.served:
@@ -117,14 +116,14 @@ class Life(RuleBasedStateMachine):
         else:
             assert remote.inverse_dynamics(q, v, a).tobytes() == local.inverse_dynamics(q, v, a).tobytes()
 
-    @rule(one=remotes)
-    def a_robot_is_simulated(self, one: Any) -> None:
-        name, mass, remote = one
+    @rule(served=remotes)
+    def a_robot_is_simulated(self, served: Any) -> None:
+        name, mass, remote = served
         if mass == self.served.get(name):
             local = self.permanent if mass is None else self.models[name, mass]
             q, v = self.random.uniform(-1.0, 1.0, (2, local.nv))
-            found = remote.simulate(q, v, dt=1e-3, steps=20)
-            assert found.q.tobytes() == local.simulate(q, v, dt=1e-3, steps=20).q.tobytes()
+            motion = remote.simulate(q, v, dt=1e-3, steps=20)
+            assert motion.q.tobytes() == local.simulate(q, v, dt=1e-3, steps=20).q.tobytes()
 
     @rule()
     def the_server_starts_again(self) -> None:
@@ -160,7 +159,7 @@ def test_no_order_of_events_gives_a_wrong_answer(workers: int, examples: int) ->
     Life.workers = workers
     Life.permanent = Robot.from_urdf(URDF / f"{PERMANENT}.urdf")
     Life.models = {(name, mass): Robot.from_urdf(model(name, mass)) for name in NAMES for mass in MASSES}
-    many = settings(
+    many_steps = settings(
         max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
     )
-    run_state_machine_as_test(Life, settings=many)
+    run_state_machine_as_test(Life, settings=many_steps)

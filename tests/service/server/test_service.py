@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dyn_service import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError, Robot, Wrench
+from dyn_service.api.lists import row_of
 from dyn_service.api.queries import QUERIES
 from dyn_service.errors import DeadlineExceededError
 from dyn_service.service.protocol.limits import RequestLimits
@@ -196,9 +197,9 @@ def test_durations() -> None:
         durations.add(microseconds * 1000)
     assert durations.quantile_us(0.5) == 4
     assert durations.quantile_us(1.0) == 1000
-    both = durations + durations
-    assert sum(both.buckets) == 12
-    assert both.quantile_us(0.5) == 4
+    total = durations + durations
+    assert sum(total.buckets) == 12
+    assert total.quantile_us(0.5) == 4
     durations.add(10**18)
     assert durations.quantile_us(1.0) == 10**15
 
@@ -210,10 +211,10 @@ def test_metrics_of_both_ways_are_added() -> None:
     metrics.answered("a", 7000)
     metrics.refused("a", "NOT_FOUND")
     metrics.refused(None, "NOT_FOUND")
-    found = metrics.to_dict()
+    counts = metrics.to_dict()
     record = {"answered": 2, "refused": 1, "p50_us": 7, "p99_us": 7, "max_us": 7, "total_us": 12}
-    assert found["requests"] == {"a": {**record, "buckets": [0, 0, 0, 2]}}
-    assert found["errors"] == {"NOT_FOUND": 2}
+    assert counts["requests"] == {"a": {**record, "buckets": [0, 0, 0, 2]}}
+    assert counts["errors"] == {"NOT_FOUND": 2}
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -235,13 +236,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fields", OPTIONS.values(), ids=OPTIONS)
 def test_single_states_with_options_take_the_fast_path(pendulum: Robot, fields: dict[str, Any]) -> None:
     """After at most `FREQUENT` requests, with the same answer; a request with an invalid option never does."""
-    one = array(np.ones(1))
-    inputs = {"q": one, "v": one, "tau": one, **fields.get("inputs", {})}
+    unit_vector = array(np.ones(1))
+    inputs = {"q": unit_vector, "v": unit_vector, "tau": unit_vector, **fields.get("inputs", {})}
     options = fields.get("options", {})
     service = Service([pendulum])
     payload, wrong, unknown = (
-        msgpack.packb(request("forward_dynamics", inputs=inputs, options={**options, **more}))
-        for more in ({}, {"passive": 0}, {"passives": False})
+        msgpack.packb(request("forward_dynamics", inputs=inputs, options={**options, **wrong_options}))
+        for wrong_options in ({}, {"passive": 0}, {"passives": False})
     )
     replies = [service.handle(payload, perf_counter_ns()) for _ in range(2)]
     slow = 0
@@ -253,18 +254,23 @@ def test_single_states_with_options_take_the_fast_path(pendulum: Robot, fields: 
     assert slow == (FREQUENT if "overlay" in inputs else 0)
     assert service.answer_single_state(payload, perf_counter_ns()) is not None
     assert len({str(msgpack.unpackb(reply)["outputs"]) for reply in replies}) == 1
-    plain, now = msgpack.packb(request("forward_dynamics", inputs={"q": one, "v": one, "tau": one})), perf_counter_ns()
+    plain, now = (
+        msgpack.packb(request("forward_dynamics", inputs={"q": unit_vector, "v": unit_vector, "tau": unit_vector})),
+        perf_counter_ns(),
+    )
     service.handle(plain, now), service.answer_single_state(plain, now)
-    few = calls_of(lambda: service.answer_single_state(plain, now))
-    assert few < calls_of(lambda: service.answer_single_state(payload, now)) <= few + 5
-    for refused in (wrong, unknown):
-        assert service.answer_single_state(refused, perf_counter_ns()) is None
-        assert msgpack.unpackb(service.handle(refused, perf_counter_ns()))["error"]["code"] == "INVALID_ARGUMENT"
+    call_count = calls_of(lambda: service.answer_single_state(plain, now))
+    assert call_count < calls_of(lambda: service.answer_single_state(payload, now)) <= call_count + 5
+    for message in (wrong, unknown):
+        assert service.answer_single_state(message, perf_counter_ns()) is None
+        assert msgpack.unpackb(service.handle(message, perf_counter_ns()))["error"]["code"] == "INVALID_ARGUMENT"
 
 
 def with_overlay(overlay: dict[str, Any]) -> bytes:
-    one = array(np.ones(1))
-    return msgpack.packb(request("inverse_dynamics", inputs={"q": one, "v": one, "a": one, "overlay": overlay}))
+    unit_vector = array(np.ones(1))
+    return msgpack.packb(
+        request("inverse_dynamics", inputs={"q": unit_vector, "v": unit_vector, "a": unit_vector, "overlay": overlay})
+    )
 
 
 def test_few_overlays_are_kept_for_the_fast_path(pendulum: Robot) -> None:
@@ -273,9 +279,9 @@ def test_few_overlays_are_kept_for_the_fast_path(pendulum: Robot) -> None:
     service.handle(with_overlay({}), perf_counter_ns())
     joint = {"j": {"damping": array(np.array(0.1))}}
     links = {"payloads": [{"link": "pendulum", "mass": 1.0}] * 100}
-    several = {"payloads": [{"link": "pendulum", "mass": array(np.array([1.0, 2.0]))}]}
+    batch_overlay = {"payloads": [{"link": "pendulum", "mass": array(np.array([1.0, 2.0]))}]}
     assert len(msgpack.packb(links)) > MAX_OVERLAY_BYTES
-    for overlay in (links, several, {"joints": joint}):
+    for overlay in (links, batch_overlay, {"joints": joint}):
         for _ in range(2 * FREQUENT + 2):
             assert service.answer_single_state(with_overlay(overlay), perf_counter_ns()) is None
     fast = service.registry.served["pendulum"].plans["inverse_dynamics"].fast_path
@@ -302,29 +308,31 @@ def test_few_encodings_of_options_are_kept(pendulum: Robot) -> None:
             assert reply is not None
             assert msgpack.unpackb(reply)["outputs"] == expected
         assert 0 < len(fast._choices) <= MAX_CHOICES
-        assert 0 < len(fast._known) <= MAX_KNOWN
-        assert all(len(packed) <= MAX_OPTION_BYTES for packed, *_ in (*fast._choices, *fast._known))
+        assert 0 < len(fast._arguments) <= MAX_KNOWN
+        assert all(len(packed) <= MAX_OPTION_BYTES for packed, *_ in (*fast._choices, *fast._arguments))
 
 
 def test_robots_of_equal_sizes_share_their_decoders(pendulum: Robot) -> None:
     """Each took 0.45 MB of decoders before; what is left are some 25 objects for each query."""
     text = (URDF / "pendulum.urdf").read_text()
-    others = [Robot.from_text(text.replace('robot name="', f'robot name="{k}')) for k in range(5)]
+    robots = [Robot.from_text(text.replace('robot name="', f'robot name="{k}')) for k in range(5)]
     services = [Service([pendulum])]
     gc.collect()
     classes, objects = len(msgspec.Struct.__subclasses__()), len(gc.get_objects())
-    services.append(Service(others))
+    services.append(Service(robots))
     gc.collect()
     assert len(msgspec.Struct.__subclasses__()) == classes
-    assert len(gc.get_objects()) - objects <= len(others) * len(QUERIES) * 30
+    assert len(gc.get_objects()) - objects <= len(robots) * len(QUERIES) * 30
 
 
 def test_slow_answers_do_not_take_the_fast_path(pendulum: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results in world axes, and kernels that take long."""
-    one = array(np.ones(1))
+    unit_vector = array(np.ones(1))
 
     def answered_at_once(query: str, options: dict[str, Any]) -> bool:
-        payload = msgpack.packb(request(query, inputs={"q": one, "v": one, "tau": one}, options=options))
+        payload = msgpack.packb(
+            request(query, inputs={"q": unit_vector, "v": unit_vector, "tau": unit_vector}, options=options)
+        )
         service = Service([pendulum])
         assert msgpack.unpackb(service.handle(payload, perf_counter_ns()))["ok"]
         return service.answer_single_state(payload, perf_counter_ns()) is not None
@@ -350,7 +358,7 @@ def test_a_batch_is_computed_in_blocks_with_the_same_bits(
 ) -> None:
     monkeypatch.setattr("dyn_service.service.server.answering.plan.BLOCK_WORK_S", 1e-5)
     robot = Robot.from_urdf(URDF / "ur5e.urdf")
-    row, rng = QUERIES[query], np.random.default_rng(0)
+    row, rng = row_of(query), np.random.default_rng(0)
     inputs: dict[str, Any] = {name: rng.uniform(-1.0, 1.0, (*lead, robot.nv)) for name in row.required}
     if pushed:
         inputs["wrenches"] = [Wrench("tool0", force=rng.uniform(-1.0, 1.0, (*lead, 3)), point=(0.1, 0.2, 0.3))]

@@ -14,12 +14,11 @@ import pytest
 
 from dyn_service import Client, Robot, Server
 from dyn_service.errors import DynError, FailedPreconditionError, UnavailableError
-from dyn_service.service.server.transport.plain import _HELLO_S
-from tests.service.conftest import WAIT_MS, Bare, request
-from tests.service.server.test_pool import eventually, simulate
-from tests.service.server.test_zmtp import HELLO, frame, ready
+from tests.service.conftest import WAIT_S, Bare, eventually, request
+from tests.service.protocol.rfc_peers import GREETING_SIZE, frame, greeting, null_ready
+from tests.service.server.pools import simulate
+from tests.service.server.raw_peers import look, receive_exactly, receive_frame
 
-WAIT_S = WAIT_MS / 1e3
 HEALTH = {"v": 1, "id": 1, "query": "health"}
 
 
@@ -61,18 +60,18 @@ def starting(pendulum: Robot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     script.write_text(f'#!/bin/sh\nuntil [ -e {tmp_path}/gate ]; do sleep 0.02; done\nexec {sys.executable} "$@"\n')
     script.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(script))
-    found = Starting(pendulum, tmp_path)
-    yield found
-    if found.thread.ident:
-        found.end()
+    server = Starting(pendulum, tmp_path)
+    yield server
+    if server.thread.ident:
+        server.end()
 
 
 def test_health_reports_a_starting_server(starting: Starting, bare: Callable[..., Bare]) -> None:
     """Alive and not ready: requests that need no worker are answered, others wait, and no connection is closed."""
     starting.begin()
     asking, waiting = bare(starting.endpoint), bare(starting.endpoint)
-    found = asking.ask(HEALTH)["outputs"]
-    assert (found["status"], found["ready"]) == ("ok", False)
+    outputs = asking.ask(HEALTH)["outputs"]
+    assert (outputs["status"], outputs["ready"]) == ("ok", False)
     assert asking.ask(request())["ok"]
     waiting.send(simulate(5, steps=2, states=1))
     with Client(starting.endpoint, timeout_s=WAIT_S) as client:
@@ -89,17 +88,20 @@ def test_health_reports_a_starting_server(starting: Starting, bare: Callable[...
     assert starting.server.service.metrics.traffic.cut_off == 0
 
 
-def test_a_peer_that_greets_in_pieces_while_a_server_starts_stays(starting: Starting) -> None:
+def test_a_peer_that_greets_in_pieces_while_a_server_starts_stays(
+    starting: Starting, monkeypatch: pytest.MonkeyPatch
+) -> None:
     starting.begin()
     with socket.socket(socket.AF_UNIX) as peer:
         peer.settimeout(WAIT_S)
         peer.connect(str(starting.path))
-        peer.sendall(HELLO)
+        peer.sendall(greeting(minor=0))
         time.sleep(0.05)  # so that the pieces are read separately
-        peer.sendall(ready())
-        began = time.monotonic()
-        while time.monotonic() - began < _HELLO_S + 0.2:  # longer than a greeting may take
-            time.sleep(0.05)
+        peer.sendall(null_ready())
+        receive_exactly(peer, GREETING_SIZE)
+        receive_frame(peer)
+        monkeypatch.setattr("dyn_service.service.server.transport.connections._HANDSHAKE_S", 0.0)
+        look(starting.server)  # a greeting may take no time from here on
         starting.let_workers_come()
         starting.thread.join(WAIT_S)
         peer.sendall(frame(b"\x80"))
@@ -113,16 +115,17 @@ def test_a_starting_server_does_not_spin(starting: Starting) -> None:
     starting.begin()
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(str(starting.path))
-        peer.sendall(HELLO + ready())
-        turns, take_turn = [0], starting.server._turn
+        peer.sendall(greeting(minor=0) + null_ready())
+        begins_s: list[float] = []
+        take_turn = starting.server._turn
 
-        def counted(most_s: float) -> None:
-            turns[0] += 1
+        def timed(most_s: float) -> None:
+            begins_s.append(time.monotonic())
             take_turn(most_s)
 
-        starting.server._turn = counted  # type: ignore[method-assign]
-        time.sleep(1.0)
-        assert turns[0] < 100
+        starting.server._turn = timed  # type: ignore[method-assign]
+        eventually(lambda: len(begins_s) > 10)
+        assert begins_s[10] - begins_s[0] > 0.1  # 10 ms each; an idle server waits for 50 ms
 
 
 def test_stop_ends_a_start(starting: Starting) -> None:

@@ -27,8 +27,8 @@ class LawName(Node[LawNameParameters]):
     def smooth(self, state: JointState) -> None:
         """Takes one message."""
         for name, velocity in zip(state.name, state.velocity, strict=True):
-            before = self.smoothed.get(name, velocity)
-            self.smoothed[name] = before + self.parameters.share * (velocity - before)
+            previous = self.smoothed.get(name, velocity)
+            self.smoothed[name] = previous + self.parameters.share * (velocity - previous)
         velocities = [self.smoothed[name] for name in state.name]
         self.out.publish(JointState(state.header, state.name, state.position, velocities, state.effort))
 

@@ -1,10 +1,10 @@
-"""The Cartesian impedance controller: see `control/laws/joint_impedance.py`."""
+"""The Cartesian impedance controller: see `control/laws/cartesian_impedance.py`."""
 
 from __future__ import annotations
 
 import msgspec
 
-from dyn_service.control.laws.joint_impedance import CartesianImpedance
+from dyn_service.control.laws.cartesian_impedance import CartesianImpedance
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import Motion, MotionParameters
 

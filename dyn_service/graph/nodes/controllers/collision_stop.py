@@ -35,15 +35,15 @@ class CollisionStopParameters(MotionParameters, forbid_unknown_fields=True, kw_o
 
 def make_law(p: CollisionStopParameters, model: RobotQueries) -> CollisionStop:
     """Makes the law from the parameters."""
-    at = model.configuration
-    following = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
-    limits = thresholds(p.threshold, p.threshold_share, model.limits.efforts, at.velocity_names)
-    after: EffortLaw | None = None
+    configuration = model.configuration
+    following = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, configuration.nv))
+    limits = thresholds(p.threshold, p.threshold_share, model.limits.efforts, configuration.velocity_names)
+    reaction: EffortLaw | None = None
     if p.action == "hold":
-        after = JointImpedance(model, p.hold_stiffness, 1.0)
+        reaction = JointImpedance(model, p.hold_stiffness, 1.0)
     elif p.action == "float":
-        after = GravityCompensation(model, p.float_damping)
-    return CollisionStop(following, MomentumObserver(model, p.observer_gain), limits, after)
+        reaction = GravityCompensation(model, p.float_damping)
+    return CollisionStop(following, MomentumObserver(model, p.observer_gain), limits, reaction)
 
 
 NODE = controller_kind("collision_stop", CollisionStopParameters, make_law)

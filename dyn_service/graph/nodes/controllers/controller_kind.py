@@ -35,6 +35,7 @@ from dyn_service.control.controller import (
     NO_STATE,
     Arming,
     Commander,
+    IndependentJoints,
     Moment,
     ReferenceTracker,
     TrajectoryMaker,
@@ -44,34 +45,25 @@ from dyn_service.control.controller import (
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.plant.safety import ACTIVE
 from dyn_service.control.trajectory import Reference
-from dyn_service.errors import DeadlineExceededError, DynError, InvalidArgumentError
+from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import Column, NodeKind, Panel
 from dyn_service.graph.middleware.pacing import precise_sleep, readable
 from dyn_service.graph.middleware.pubsub import Publisher
 from dyn_service.graph.middleware.telemetry import Recorder
+from dyn_service.graph.middleware.zmq_sockets import is_readable
+from dyn_service.graph.nodes.controllers import report
 from dyn_service.graph.nodes.controllers.parameters import (
     LoopParameters,
     MotionParameters,
     own_parameters,
     trajectory_maker,
 )
-from dyn_service.graph.nodes.controllers.report import (
-    COLUMNS,
-    LOADS,
-    PANELS,
-    REQUEST_COLUMNS,
-    TRANSIENT_ERRORS,
-    UPDATE,
-    LawSignals,
-    RequestMonitor,
-)
 from dyn_service.messages import Message
 from dyn_service.messages.control_msgs import DynamicJointState, JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.service.client.sync import Client
-from dyn_service.service.protocol.sockets import is_readable
 from dyn_service.support.parameters import in_range
 
 _LOG = logging.getLogger(__name__)
@@ -138,13 +130,32 @@ def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, resta
     the controller. restarted: Whether a launcher has restarted it.
     """
     p = in_range(p)
-    at, fingerprint = model.configuration, model.description.fingerprint
-    make = hold_maker(at) if spec.make_motion is None else spec.make_motion(p, at, model.limits)
-    following = ReferenceTracker(at, fingerprint, make, p.rate_hz, p.delay_compensation)
-    law = spec.make_law(p, model)
-    names = at.velocity_names
+    configuration, fingerprint = model.configuration, model.description.fingerprint
+    law, independent = spec.make_law(p, model), IndependentJoints.of(model)
+    moving, limits = configuration, model.limits
+    if independent is not None:
+        _check_loops(law, p, model)
+        moving, limits = independent.configuration, independent.limits(limits)
+    make = hold_maker(moving) if spec.make_motion is None else spec.make_motion(p, moving, limits)
+    make = make if independent is None else independent.maker(make)
+    following = ReferenceTracker(configuration, fingerprint, make, p.rate_hz, p.delay_compensation, independent)
+    names = configuration.velocity_names
     arming = Arming(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
     return Commander(following, law, arming)
+
+
+def _check_loops(law: Law, p: LoopParameters, model: RobotQueries) -> None:
+    """Refuses what a robot with closed loops has no answer for."""
+    if not law.closed_loops:
+        raise FailedPreconditionError(
+            f"law '{law.name}' commands joints that move by themselves, robot '{model.name}' has closed loops: use "
+            "computed_torque or gravity_compensation"
+        )
+    if p.delay_compensation:
+        raise InvalidArgumentError(
+            f"delay_compensation must be false for robot '{model.name}': a predicted position opens its loops",
+            path="delay_compensation",
+        )
 
 
 @dataclass(frozen=True)
@@ -195,8 +206,8 @@ def controller_kind(
         name,
         parameters,
         lambda node: run_controller(node, spec),
-        panels=(*PANELS, *panels),
-        columns=(*COLUMNS, *columns),
+        panels=(*report.PANELS, *panels),
+        columns=(*report.COLUMNS, *columns),
         launched={"endpoint": "$(endpoint dynamics)"},
         about=about,
         check=check,
@@ -210,16 +221,17 @@ def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
     with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
         with node.stop.at_once():  # a signal ends the wait for the server
             robot = client.robot(p.robot or only_robot(client.list_robots()))
-        client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0  # never wait for a compiler
-        ControlLoop(node, robot, spec).run()
+        loop = ControlLoop(node, robot, spec)
+        # never wait for a compiler
+        client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0
+        loop.run()
 
 
 def only_robot(names: list[str]) -> str:
     """Returns the server's only robot."""
     if len(names) != 1:
-        raise InvalidArgumentError(
-            f"the server has {len(names)} robots ({', '.join(names)}): choose one with the parameter 'robot'"
-        )
+        text = f"the server has {len(names)} robots ({', '.join(names)})"
+        raise InvalidArgumentError(f"{text}: choose one with the parameter 'robot'")
     return names[0]
 
 
@@ -227,40 +239,39 @@ class ControlLoop(Generic[L]):
     """The loop of one controller."""
 
     def __init__(self, node: Node[L], robot: RobotQueries, spec: LawSpec[L]) -> None:
-        p, at = node.parameters, robot.configuration
-        self.node, self.robot, self.at, self.spec = node, robot, at, spec
-        self.names = at.velocity_names
+        p, configuration = node.parameters, robot.configuration
+        self.node, self.robot, self.configuration, self.spec = node, robot, configuration, spec
+        self.names = configuration.velocity_names
+        # 53 bits, since clients in other languages may read integers as doubles
         self.commander = commander(spec, p, robot, number=secrets.randbits(53), restarted=node.restarted)
         self.following = self.commander.following
-        self.signals = LawSignals(self.names, node.telemetry if p.record else None)
+        self.signals = report.LawSignals(self.names, node.telemetry if p.record else None)
         self.deadline_s = p.deadline_s or 1.0 / p.rate_hz
-        self.requests = RequestMonitor(
-            self.deadline_s, Recorder(node.telemetry, "requests", REQUEST_COLUMNS) if p.record else None
-        )
+        recorder = Recorder(node.telemetry, "requests", report.REQUEST_COLUMNS) if p.record else None
+        self.requests = report.RequestMonitor(self.deadline_s, recorder)
         self.loads: Recorder | None = None
-        self._commands, self._first_s = 0, 0.0
-        self._rate_mark = (time.monotonic(), 0)
+        self._commands, self._first_s, self._last_s = 0, 0.0, 0.0
+        self._last_rate = (time.monotonic(), 0)
         self.states = node.create_subscription(PlantState, p.plant_state, name="plant_state")
         # latched, so that a plant that connects after the first command still gets it
-        self.efforts = node.create_publisher(
-            JointCommand, p.joint_commands, name="joint_commands", binds=False, latched=True
-        )
+        name, topic = "joint_commands", p.joint_commands
+        self.efforts = node.create_publisher(JointCommand, topic, name=name, binds=False, latched=True)
         # messages without subscribers are not made, so that these topics cost nothing
-        self._shown = node.create_publisher(DynamicJointState, "~/signals")
-        self._tracked: Publisher[JointTrajectoryControllerState] | None = None
+        self._signals_publisher = node.create_publisher(DynamicJointState, "~/signals")
+        self._state_publisher: Publisher[JointTrajectoryControllerState] | None = None
         if spec.make_motion is not None:
-            self._tracked = node.create_publisher(JointTrajectoryControllerState, "~/controller_state")
-        for one in spec.inputs:
-            node.create_subscription(one.type, one.topic, partial(self._take, one))
+            self._state_publisher = node.create_publisher(JointTrajectoryControllerState, "~/controller_state")
+        for topic_input in spec.inputs:
+            node.create_subscription(topic_input.type, topic_input.topic, partial(self._take, topic_input))
         self._outputs = [(out, node.create_publisher(out.type, out.topic, latched=True)) for out in spec.outputs]
         for service in spec.services:
-            node.create_service(service.name, service.request, partial(self._asked, service))
+            node.create_service(service.name, service.request, partial(self._serve, service))
         self.busy_poll_s = node.busy_poll_s()
         node.on_set(self._set)
         self._last: PlantState | None = None
         self._load_period = -1
-        self._shown_period = 0
-        self._announced: object = None
+        self._signals_period = 0
+        self._reported_trajectory: object = None
 
     def run(self) -> None:
         """Runs until the node is asked to stop, and always releases the plant.
@@ -282,9 +293,10 @@ class ControlLoop(Generic[L]):
         finally:
             release = self.commander.arming.release(self._last)
             if release is not None:
-                self._send(release)
+                self.efforts.publish(release)
+                # libzmq sends in the background, and the process ends after this
                 time.sleep(RELEASE_S)
-            self._stats(time.monotonic())
+            self._stats(time.monotonic(), has_ended=True)
             self.requests.flush()
             self.signals.flush()
             if self.loads is not None:
@@ -297,9 +309,10 @@ class ControlLoop(Generic[L]):
         silent, timeout_s = 0, p.connect_timeout_s
         while not self.node.stop.requested:
             self.node.spin_once()
-            self.node.beat(2.0 * p.request_timeout_s)  # a turn may wait for two responses
-            came = readable(self.states.socket, WAIT_MS, self.busy_poll_s)
-            state = self.states.take() if came else None
+            # a turn may wait for two responses
+            self.node.beat(2.0 * p.request_timeout_s)
+            has_message = readable(self.states.socket, WAIT_MS, self.busy_poll_s)
+            state = self.states.take(is_ready=True) if has_message else None
             if state is not None:
                 self._last, silent, timeout_s = state, 0, p.state_timeout_s
                 if warning := self.following.rate_warning(state, self.requests.updates_us):
@@ -316,19 +329,21 @@ class ControlLoop(Generic[L]):
                 self._stats(now)
 
     def _control(self, state: PlantState) -> None:
-        command = self.commander.answer(state, lambda question: self.requests.ask(state.stamp, UPDATE, question))
+        command = self.commander.answer(state, lambda question: self.requests.ask(state.stamp, report.UPDATE, question))
         if command is None:
             return
         self._send(command)
         for note in self.commander.law.notes():
             _LOG.info(note)
-        self._say()
+        self._publish_outputs()
         if state.mode == ACTIVE:
             self.signals.take(state.stamp, self.commander.law)
-            if self._shown.subscribers or (self._tracked is not None and self._tracked.subscribers):
+            if self._signals_publisher.subscribers or (
+                self._state_publisher is not None and self._state_publisher.subscribers
+            ):
                 self._show(state, command)
-        if self.following.engaged and self._announced is not self.following.trajectory:
-            self._announce(state)
+        if self.following.engaged and self._reported_trajectory is not self.following.trajectory:
+            self._report_trajectory(state)
         rate = self.node.parameters.loads_rate_hz
         if rate > 0.0 and state.mode == ACTIVE and int(state.stamp * rate) != self._load_period:
             self._load_period = int(state.stamp * rate)
@@ -337,39 +352,41 @@ class ControlLoop(Generic[L]):
     def _show(self, state: PlantState, command: JointCommand) -> None:
         """Publishes state and signals to subscribers, `state_rate_hz` times a second."""
         period = int(state.stamp * self.node.parameters.state_rate_hz + 1e-6)
-        if period == self._shown_period:
+        if period == self._signals_period:
             return
-        self._shown_period = period
-        if self._shown.subscribers and (shown := self.signals.message(state.stamp)).joint_names:
-            self._shown.publish(shown)
-        if self._tracked is not None and self._tracked.subscribers:
-            self._tracked.publish(controller_state(state, self.following, command))
+        self._signals_period = period
+        if self._signals_publisher.subscribers and (signals := self.signals.message(state.stamp)).joint_names:
+            self._signals_publisher.publish(signals)
+        if self._state_publisher is not None and self._state_publisher.subscribers:
+            self._state_publisher.publish(controller_state(state, self.following, command))
 
-    def _say(self) -> None:
+    def _publish_outputs(self) -> None:
         for out, publisher in self._outputs:
             for message in out.take(self.commander.law):
                 publisher.publish(message)
 
-    def _asked(self, service: Service, request: msgspec.Struct) -> msgspec.Struct | None:
+    def _serve(self, service: Service, request: msgspec.Struct) -> msgspec.Struct | None:
         answer = service.answer(self.commander.law, request)
-        self._say()
+        self._publish_outputs()
         return answer
 
-    def _take(self, one: Input, message: Message) -> None:
+    def _take(self, topic_input: Input, message: Message) -> None:
         try:
-            one.take(self.commander.law, message)
+            topic_input.take(self.commander.law, message)
         except DynError as error:
-            _LOG.warning("%s: %s", one.topic, error)
-        self._say()
+            _LOG.warning("%s: %s", topic_input.topic, error)
+        self._publish_outputs()
 
     def _send(self, command: JointCommand) -> None:
         self.efforts.publish(command)
         self._commands += 1
-        self._first_s = self._first_s or time.monotonic()
+        self._last_s = time.monotonic()
+        self._first_s = self._first_s or self._last_s
 
     def _record_loads(self, state: PlantState) -> None:
         q, v, tau = self.following.measured(state)
-        answer = self.requests.ask(state.stamp, LOADS, lambda: self.robot.constraint_forces(q, v, tau))
+        # after the command was sent: joint loads are for the report and must not delay it
+        answer = self.requests.ask(state.stamp, report.LOADS, lambda: self.robot.constraint_forces(q, v, tau))
         if answer is None or not self.node.parameters.record:
             return
         if self.loads is None:
@@ -382,8 +399,10 @@ class ControlLoop(Generic[L]):
 
     def _warm_up(self) -> None:
         """Sends each query once, so that the server compiles it before the loop begins."""
-        zero, following = np.zeros(self.at.nv), self.following
-        q = self.robot.limits.middle(otherwise=self.at.neutral)  # neutral may be a singular, stretched arm
+        zero, following = np.zeros(self.configuration.nv), self.following
+        # neutral may be a singular, stretched arm
+        q, independent = self.robot.limits.middle(otherwise=self.configuration.neutral), following.independent
+        q = q if independent is None else independent.rest
         at_rest = Moment(RobotState(0.0, q, zero, zero), Reference(q, zero, zero), 1.0 / following.rate_hz, zero, 0.0)
         deadline = time.monotonic() + self.node.parameters.connect_timeout_s
         while not self.node.stop.requested:
@@ -391,15 +410,16 @@ class ControlLoop(Generic[L]):
                 following.answer(self.commander.law, at_rest)
                 self.robot.constraint_forces(q, zero, zero)
                 return
-            except TRANSIENT_ERRORS:
+            except report.TRANSIENT_ERRORS:
                 if time.monotonic() > deadline:
                     raise
 
-    def _set(self, before: L, after: L) -> None:
+    def _set(self, old: L, new: L) -> None:
         """Makes the law again with the new parameters; raises if they are invalid."""
-        law = self.spec.make_law(after, self.robot)
+        law = self.spec.make_law(new, self.robot)
+        # a law is made again, because it derives gains from its parameters; it keeps its state by `Law.exchanged`
         self.commander.exchange(law)
-        self.node.telemetry.facts({"law_parameters": own_parameters(after)})
+        self.node.telemetry.facts({"law_parameters": own_parameters(new)})
 
     def _facts(self) -> None:
         p = self.node.parameters
@@ -417,20 +437,24 @@ class ControlLoop(Generic[L]):
             }
         )
 
-    def _announce(self, state: PlantState) -> None:
+    def _report_trajectory(self, state: PlantState) -> None:
         following = self.following
-        trajectory = self._announced = following.trajectory
+        trajectory = self._reported_trajectory = following.trajectory
         if trajectory is not None and self.spec.make_motion is not None:
-            reference = {"session": state.session, "begin_s": following.begin_s, "joints": list(self.at.names)}
+            moving = self.configuration if following.independent is None else following.independent.configuration
+            reference = {"session": state.session, "begin_s": following.begin_s, "joints": list(moving.names)}
             self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
 
-    def _stats(self, now: float) -> None:
+    def _stats(self, now: float, *, has_ended: bool = False) -> None:
         requests, following = self.requests, self.following
-        since, before = self._rate_mark
-        self._rate_mark = (now, self._commands)
+        previous_s, previous_count = self._last_rate
+        self._last_rate = (now, self._commands)
+        mean_rate_hz = max(self._commands - 1, 0) / max(self._last_s - self._first_s, 1e-9)
+        rate_hz = (self._commands - previous_count) / max(now - previous_s, 1e-9)
         values: dict[str, float | int | str] = {
-            "rate_hz": (self._commands - before) / max(now - since, 1e-9),
-            "mean_rate_hz": self._commands / max(now - self._first_s, 1e-9) if self._first_s else 0.0,
+            # after the end that of the run: the last period also has the wait for the end, and is short
+            "rate_hz": mean_rate_hz if has_ended else rate_hz,
+            "mean_rate_hz": mean_rate_hz,
             "sent": requests.sent,
             "answered": requests.answered,
             "lost": requests.lost,

@@ -29,10 +29,11 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     longest time without a state of the plant. rearm: whether it arms a plant again that stopped under its command, or
     under that of a controller that a launcher has replaced by it; else it ends. loads_rate_hz: rate of requests for
     joint loads; 0 is never. delay_compensation: whether state and reference are taken at the middle of the time during
-    which the command will act. keys: the key file, for a server with keys. plant_state: topic or endpoint of the
-    plant's states. joint_commands: topic or endpoint of the commands. record: whether the recording goes to the
-    launcher. late_share: a run is clean if at most this share of responses was late or lost. state_rate_hz: rate, in
-    plant time, at which reference, error and signals are published to subscribers; 0 is never.
+    which the command will act; false with closed loops, which a predicted position opens. keys: the key file, for a
+    server with keys. plant_state: topic or endpoint of the plant's states. joint_commands: topic or endpoint of the
+    commands. record: whether the recording goes to the launcher. late_share: a run is clean if at most this share of
+    responses was late or lost. state_rate_hz: rate, in plant time, at which reference, error and signals are published
+    to subscribers; 0 is never.
     """
 
     endpoint: str = "tcp://127.0.0.1:5755"
@@ -72,20 +73,25 @@ class MotionParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True)
     point_to_point: PointToPointParameters = msgspec.field(default_factory=PointToPointParameters)
 
 
-def trajectory_maker(p: MotionParameters, on: Configuration, limits: Limits) -> TrajectoryMaker:
-    """Returns the function that begins the reference motion of the parameters."""
+def trajectory_maker(p: MotionParameters, configuration: Configuration, limits: Limits) -> TrajectoryMaker:
+    """Returns the function that begins the reference motion of the parameters: q (nq,), v (nv,) -> trajectory.
+
+    Raises:
+        InvalidArgumentError: A point of `point_to_point` has another length, or is outside of the limits.
+    """
     if p.trajectory == "hold":
-        return hold_maker(on)
+        return hold_maker(configuration)
     if p.trajectory == "multi_sine":
-        return lambda q, v: design_multi_sine(p.multi_sine, limits, q, v, on)
-    chosen = p.point_to_point
-    points = np.array(chosen.points, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] != on.nq:
-        raise InvalidArgumentError(f"point_to_point needs points of {on.nq} numbers", path="point_to_point.points")
-    on.check_unit(points, "a point", "point_to_point.points")
+        return lambda q, v: design_multi_sine(p.multi_sine, limits, q, v, configuration)
+    settings = p.point_to_point
+    points = np.array(settings.points, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != configuration.nq:
+        text = f"point_to_point needs points of {configuration.nq} numbers"
+        raise InvalidArgumentError(text, path="point_to_point.points")
+    configuration.check_unit(points, "a point", "point_to_point.points")
     if np.any(points < limits.lower) or np.any(points > limits.upper):
         raise InvalidArgumentError("point_to_point: a point is outside of the joints' limits")
-    return lambda q, v: PointToPoint(q, v, points, chosen.move_s, chosen.dwell_s, on)
+    return lambda q, v: PointToPoint(q, v, points, settings.move_s, settings.dwell_s, configuration)
 
 
 def own_parameters(p: LoopParameters) -> dict[str, Any]:

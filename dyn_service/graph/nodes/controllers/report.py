@@ -52,22 +52,23 @@ def law_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | N
         assert recording is not None
         t, (entries, values) = running_time(recording.column("t")), recording.group(kind)
         rms, largest = np.sqrt(np.mean(values * values, axis=0)), np.abs(values).max(axis=0)
-        content[kind] = [
-            {"name": entry, "rms": float(r), "max": float(m)} for entry, r, m in zip(entries, rms, largest, strict=True)
-        ]
+        rows = zip(entries, rms.tolist(), largest.tolist(), strict=True)
+        content[kind] = [{"name": entry, "rms": r, "max": m} for entry, r, m in rows]
         charts[f"{name}: {kind}"] = [
             Card(entry, [Chart(t, [Line(entry, values[:, k])], entry)], f"max {largest[k]:.3g}")
             for k, entry in enumerate(entries)
         ]
-    about = {"name": name, "parameters": controller.fact("law_parameters") or {}, "signals": content}
-    return Section(about, [f"law: {name}, with {', '.join(content)}" if content else f"law: {name}"], charts=charts)
+    law_content = {"name": name, "parameters": controller.fact("law_parameters") or {}, "signals": content}
+    line = f"law: {name}, with {', '.join(content)}" if content else f"law: {name}"
+    return Section(law_content, [line], charts=charts)
 
 
 def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Section:
     """Returns the section of requests and round trips, with charts."""
     requests = controller.recording("requests")
     content = _request_summary(controller, requests)
-    deadline_s = None if store.lockstep else controller.fact("deadline_s") or 0.0  # in lockstep nothing is late
+    # in lockstep nothing is late
+    deadline_s = None if store.lockstep else controller.fact("deadline_s") or 0.0
     verdict = _verdict(content, controller.fact("late_share"), real_time=deadline_s is not None)
     findings = _findings(content, requests, deadline_s, grave=verdict.passed is False)
     charts = {} if requests is None else {"Round trips": _round_trip_cards(requests, deadline_s)}
@@ -75,9 +76,7 @@ def requests_section(controller: NodeTelemetry, store: TelemetryStore) -> Sectio
 
 
 def loads_section(controller: NodeTelemetry, store: TelemetryStore) -> Section | None:
-    """Returns the section of the magnitudes of the constraint force and torque at each joint, also fixed ones; None
-    without a recording.
-    """
+    """Returns the section of each joint's constraint force and torque, or None without a recording."""
     recording = controller.recording("loads")
     if recording is None:
         return None
@@ -86,18 +85,18 @@ def loads_section(controller: NodeTelemetry, store: TelemetryStore) -> Section |
     )  # fmt: skip
     cards, content = [], []
     for k, joint in enumerate(joints):
-        charts, most = [], []
+        charts, peaks = [], []
         kinds: tuple[tuple[Array, Role, str, str], ...] = (
             (force[:, k], "measured", "force", "N"), (torque[:, k], "effort", "torque", "N m"),
         )  # fmt: skip
         for values, role, label, unit in kinds:
-            most.append(float(values.max()))
-            size, small = prefix(most[-1])
-            shown = f"{label} [{small}{unit}]"
+            peaks.append(float(values.max()))
+            size, small = prefix(peaks[-1])
+            axis_label = f"{label} [{small}{unit}]"
             line = Line(label, size * values, role)
-            charts.append(Chart(t, [line], shown, from_zero=True, least=ROUNDING, height=110))
-        content.append({"name": joint, "force_max_n": most[0], "torque_max_nm": most[1]})
-        cards.append(Card(joint, charts, f"max {most[0]:.3g} N, {most[1]:.3g} N m"))
+            charts.append(Chart(t, [line], axis_label, from_zero=True, least=ROUNDING, height=110))
+        content.append({"name": joint, "force_max_n": peaks[0], "torque_max_nm": peaks[1]})
+        cards.append(Card(joint, charts, f"max {peaks[0]:.3g} N, {peaks[1]:.3g} N m"))
     return Section({"samples": len(t), "joints": content}, charts={"Load that each joint carries": cards})
 
 
@@ -112,9 +111,9 @@ def _request_summary(controller: NodeTelemetry, requests: Recording | None) -> d
         "measured_rate_hz": controller.stats.get("mean_rate_hz"),
     }
     if requests is not None:
-        took, kind = requests.column("round_trip_us"), requests.column("kind")
-        summary["update_us"] = quantiles(took[kind == UPDATE])
-        summary["constraint_forces_us"] = quantiles(took[kind == LOADS])
+        round_trips_us, kind = requests.column("round_trip_us"), requests.column("kind")
+        summary["update_us"] = quantiles(round_trips_us[kind == UPDATE])
+        summary["constraint_forces_us"] = quantiles(round_trips_us[kind == LOADS])
         summary["stride"] = requests.stride
     return summary
 
@@ -127,7 +126,7 @@ def _lines(requests: Mapping[str, Any], deadline_s: float | None) -> list[str]:
     trips = requests.get("update_us")
     if trips and trips["count"]:
         lines.append(
-            f"round trips: p50 {trips['p50']:.0f} us, p99 {trips['p99']:.0f} us, "
+            f"round trips of updates: p50 {trips['p50']:.0f} us, p99 {trips['p99']:.0f} us, "
             f"p99.9 {trips['p99_9']:.0f} us, max {trips['max']:.0f} us"
         )
     return lines
@@ -135,48 +134,48 @@ def _lines(requests: Mapping[str, Any], deadline_s: float | None) -> list[str]:
 
 def _verdict(requests: Mapping[str, Any], share: float | None, *, real_time: bool) -> Verdict:
     """Verdict on the share of late and lost responses; not applicable in lockstep."""
-    late, sent = requests["deadline_misses"] + requests["lost"], requests["sent"]
-    why_not = "nothing is late in lockstep" if not real_time else "" if sent else "nothing was asked"
-    bound = math.inf if share is None else 100.0 * share
-    return Verdict("late answers", None if why_not else 100.0 * late / sent, bound, "%", why_not, subject="timing")
+    late, request_count = requests["deadline_misses"] + requests["lost"], requests["sent"]
+    why_not = "nothing is late in lockstep" if not real_time else "" if request_count else "nothing was asked"
+    bound_percent = math.inf if share is None else 100.0 * share
+    percent = None if why_not else 100.0 * late / request_count
+    return Verdict("late answers", percent, bound_percent, "%", why_not, subject="timing")
 
 
 def _findings(
     requests: Mapping[str, Any], recording: Recording | None, deadline_s: float | None, *, grave: bool
 ) -> list[Finding]:
-    found: list[Finding] = []
-    late, sent = requests["deadline_misses"], max(1, requests["sent"])
+    findings: list[Finding] = []
+    late, request_count = requests["deadline_misses"], max(1, requests["sent"])
     if late and deadline_s is not None:
-        text = f"answers later than {1e3 * deadline_s:g} ms: {late}, {100.0 * late / sent:.1f} % of all"
+        text = f"answers later than {1e3 * deadline_s:g} ms: {late}, {100.0 * late / request_count:.1f} % of all"
         spans: list[Span] = []
         if recording is not None:
-            text += f"; the slowest took {1e-3 * float(recording.column('round_trip_us').max()):.1f} ms"
+            # Only updates have a deadline, so the slowest is that of the round trips' line.
+            text += f"; the slowest took {1e-3 * requests['update_us']['max']:.1f} ms"
             spans = spans_of(recording.column("t"), recording.column("missed") > 0.0, join_s=_JOIN_S)
-        found.append(Finding(text, spans, grave=grave))
+        findings.append(Finding(text, spans, grave=grave))
     if requests["lost"]:
-        found.append(Finding(f"requests without an answer: {requests['lost']} of {requests['sent']}", grave=True))
-    return found
+        findings.append(Finding(f"requests without an answer: {requests['lost']} of {requests['sent']}", grave=True))
+    return findings
 
 
 def _round_trip_cards(recording: Recording, deadline_s: float | None) -> list[Card]:
-    kind, took, t = (recording.column(name) for name in ("kind", "round_trip_us", "t"))
-    t, took = t[kind == UPDATE], took[kind == UPDATE]
-    if not took.size:
+    kind, round_trips_us, t = (recording.column(name) for name in ("kind", "round_trip_us", "t"))
+    t, round_trips_us = t[kind == UPDATE], round_trips_us[kind == UPDATE]
+    if not round_trips_us.size:
         return []
-    found = quantiles(took)
-    named = (("p50", "p50"), ("p99", "p99"), ("p99.9", "p99_9"), ("max", "max"))
-    marks = [Mark(value := float(found[name] or 0.0), f"{label} {value:.0f}", "x", "second") for label, name in named]
-    deadline = [] if not deadline_s else [(1e6 * deadline_s, f"deadline {1e6 * deadline_s:.0f}")]
-    middles, count = histogram(took)
+    statistics = quantiles(round_trips_us)
+    labels = (("p50", "p50"), ("p99", "p99"), ("p99.9", "p99_9"), ("max", "max"))
+    marks = [Mark(x := float(statistics[name] or 0.0), f"{label} {x:.0f}", "x", "second") for label, name in labels]
+    deadline_mark = [] if not deadline_s else [(1e6 * deadline_s, f"deadline {1e6 * deadline_s:.0f}")]
+    middles, count = histogram(round_trips_us)
     label = f"round trip [{MICRO}s]"
-    counted, over_time = [Line("requests per bin", count)], [Line(label, took)]
-    marks += [Mark(at, name, "x") for at, name in deadline]
-    bars = Chart(
-        middles, counted, "requests per bin", label, kind="bars", log="xy", marks=marks, height=200, timed=False
-    )
-    limits = [Mark(at, name) for at, name in deadline]
+    counts, over_time = [Line("requests per bin", count)], [Line(label, round_trips_us)]
+    marks += [Mark(position, name, "x") for position, name in deadline_mark]
+    bars = Chart(middles, counts, "requests per bin", label, "bars", "xy", marks, height=200, timed=False)
+    limits = [Mark(position, name) for position, name in deadline_mark]
     points = Chart(t, over_time, label, "plant time [s]", kind="points", log="y", marks=limits, height=180)
-    note = f"{took.size} of the law's updates"
+    note = f"{round_trips_us.size} of the law's updates"
     return [Card("Histogram", [bars], note, wide=True), Card("Over time", [points], wide=True)]
 
 
@@ -217,21 +216,22 @@ class RequestMonitor:
     def ask(self, stamp: float, kind: int, question: Callable[[], T]) -> T | None:
         """Calls `question` and returns its result, or None after a transient error."""
         self.sent += 1
-        begun = time.perf_counter_ns()
+        start_ns = time.perf_counter_ns()
         try:
             answer = question()
+        # the plant holds its last command, and the next state may be answered again
         except TRANSIENT_ERRORS:
             self.lost += 1
             return None
-        took_us = 1e-3 * (time.perf_counter_ns() - begun)
+        took_us = 1e-3 * (time.perf_counter_ns() - start_ns)
         self.answered += 1
-        missed = kind == UPDATE and took_us > self._deadline_us
-        self.deadline_misses += missed
+        is_missed = kind == UPDATE and took_us > self._deadline_us
+        self.deadline_misses += is_missed
         if kind == UPDATE:
             self.round_trips_us.append(took_us)
             self.updates_us.append(took_us)
         if self._recorder is not None:
-            self._recorder.row()[:] = (stamp, kind, took_us, missed)
+            self._recorder.row()[:] = (stamp, kind, took_us, is_missed)
         return answer
 
 
@@ -244,36 +244,36 @@ class LawSignals:
     def __init__(self, names: Sequence[str], telemetry: Telemetry | None) -> None:
         self._names, self._telemetry = tuple(names), telemetry
         self._recorder: Recorder | None = None
-        self._found: dict[str, Array] = {}
+        self._latest: dict[str, Array] = {}
 
     def take(self, stamp: float, law: Law) -> None:
         """Records the law's signals of its last update, at the plant time `stamp` s."""
-        found = self._found = {name: np.asarray(value, dtype=np.float64) for name, value in law.signals().items()}
-        if not found or self._telemetry is None:
+        signals = self._latest = {name: np.asarray(value, dtype=np.float64) for name, value in law.signals().items()}
+        if not signals or self._telemetry is None:
             return
         if self._recorder is None:
-            each = (self._columns(name, value) for name, value in found.items())
-            columns = [title for titles in each for title in titles]
+            titles_by_signal = (self._columns(name, value) for name, value in signals.items())
+            columns = [title for titles in titles_by_signal for title in titles]
             self._recorder = Recorder(self._telemetry, CHANNEL, ["t", *columns])
         row = self._recorder.row()
         row[0] = stamp
-        row[1:] = np.concatenate([value.ravel() for value in found.values()])
+        row[1:] = np.concatenate([value.ravel() for value in signals.values()])
 
     def latest(self) -> dict[str, float | int | str]:
         """Returns the largest magnitude of each signal in the last update, as `law.NAME`."""
-        return {f"law.{name}": float(np.abs(value).max(initial=0.0)) for name, value in self._found.items()}
+        return {f"law.{name}": float(np.abs(value).max(initial=0.0)) for name, value in self._latest.items()}
 
     def message(self, stamp: float) -> DynamicJointState:
         """Returns the last signals as a message: those with one number per joint by joint, others by their names."""
         parts: dict[str, InterfaceValue] = {}
-        for name, value in self._found.items():
+        for name, value in self._latest.items():
             titles = self._columns(name, value)
             for title, entry_value in zip(titles, value.ravel().tolist(), strict=True):
                 entry = title.removeprefix(f"{name}.")
                 part, key = (entry, name) if entry in self._names else (name, entry)
-                here = parts.setdefault(part, InterfaceValue())
-                here.interface_names.append(key)
-                here.values.append(entry_value)
+                interface_value = parts.setdefault(part, InterfaceValue())
+                interface_value.interface_names.append(key)
+                interface_value.values.append(entry_value)
         return DynamicJointState(Header(Time.from_seconds(stamp)), list(parts), list(parts.values()))
 
     def flush(self) -> None:

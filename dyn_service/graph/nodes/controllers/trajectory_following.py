@@ -78,41 +78,41 @@ def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> Trajector
         InvalidArgumentError: A parameter is out of range, or a goal does not fit this robot; names file and line.
         NotFoundError: The file does not exist.
     """
-    at = model.configuration
+    configuration = model.configuration
     acceleration, jerk = (
-        per_joint(name, value, at.nv, positive=True)
+        per_joint(name, value, configuration.nv, positive=True)
         for name, value in (("max_acceleration", p.max_acceleration), ("max_jerk", p.max_jerk))
     )
-    limits = motion_limits(at, model.limits, p.velocity_share, acceleration, jerk)
+    limits = motion_limits(configuration, model.limits, p.velocity_share, acceleration, jerk)
     tolerances = Tolerances(
-        _tolerance("path_tolerance", p.path_tolerance, at.nv),
-        _tolerance("goal_tolerance", p.goal_tolerance, at.nv),
+        _tolerance("path_tolerance", p.path_tolerance, configuration.nv),
+        _tolerance("goal_tolerance", p.goal_tolerance, configuration.nv),
         p.goal_time_s if p.goal_time_s >= 0.0 else np.inf,
-        goal_velocity=_tolerance("stopped_velocity_tolerance", p.stopped_velocity_tolerance, at.nv),
+        goal_velocity=_tolerance("stopped_velocity_tolerance", p.stopped_velocity_tolerance, configuration.nv),
     )
-    inside: Law = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, at.nv))
+    inner_law: Law = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, configuration.nv))
     if p.command_interface != "effort":
-        inside = ReferenceCommand(model, p.command_interface, p.position_gain, p.feed_forward)
+        inner_law = ReferenceCommand(model, p.command_interface, p.position_gain, p.feed_forward)
     partial = p.allow_partial_joints_goal
-    goals = goals_of(Path(p.goals), at, partial=partial) if p.goals else ()
-    return TrajectoryFollowing(inside, at, limits, tolerances, goals, partial)
+    goals = goals_of(Path(p.goals), configuration, partial=partial) if p.goals else ()
+    return TrajectoryFollowing(inner_law, configuration, limits, tolerances, goals, partial)
 
 
-def goals_of(path: Path, on: Configuration, *, partial: bool = False) -> tuple[JointTrajectory, ...]:
+def goals_of(path: Path, configuration: Configuration, *, partial: bool = False) -> tuple[JointTrajectory, ...]:
     """Returns the goals of a file. partial: whether they may leave out joints."""
     document = read_document(path)
     goals = document.convert(document.value, list[JointTrajectory])
     for k, goal in enumerate(goals):
         try:
-            read(goal, on, partial=partial)
+            read(goal, configuration, partial=partial)
         except InvalidArgumentError as error:
             raise document.fault(error.message, (k,)) from None
     return tuple(goals)
 
 
-def hold(p: TrajectoryFollowingParameters, on: Configuration, limits: Limits) -> TrajectoryMaker:
+def hold(p: TrajectoryFollowingParameters, configuration: Configuration, limits: Limits) -> TrajectoryMaker:
     """Holds the position until the first goal begins."""
-    return hold_maker(on)
+    return hold_maker(configuration)
 
 
 class CancelGoalsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -156,12 +156,12 @@ def follow(law: TrajectoryFollowing, request: FollowJointTrajectoryRequest) -> F
         GoalError: The goal does not fit this robot.
         FailedPreconditionError: The goal has no times, and ruckig is not installed.
     """
-    said = GoalTolerances(request.path_tolerance, request.goal_tolerance, request.goal_time_tolerance)
-    return FollowJointTrajectoryResponse(law.offer(request.trajectory, said).number)
+    tolerances = GoalTolerances(request.path_tolerance, request.goal_tolerance, request.goal_time_tolerance)
+    return FollowJointTrajectoryResponse(law.offer(request.trajectory, tolerances).number)
 
 
-def _tolerance(name: str, given: float | list[float], n: int) -> Array:
-    values = per_joint(name, given, n)
+def _tolerance(name: str, tolerance: float | list[float], n: int) -> Array:
+    values = per_joint(name, tolerance, n)
     return np.where(values > 0.0, values, np.inf)
 
 

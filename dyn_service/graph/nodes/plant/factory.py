@@ -23,14 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.arguments import Integrator
+from dyn_service.api.closed_motion import ClosedMotion
 from dyn_service.api.queries import Array
-from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface, SetPoint
+from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface
 from dyn_service.control.law import per_joint
+from dyn_service.control.plant.drives import Drive, Servo
 from dyn_service.control.plant.plant import Driver, Hardware, Plant, TakesSetPoints
 from dyn_service.control.plant.safety import (
     MAX_CONTROL_S,
     MAX_MISSED_CYCLES,
-    Drive,
     LimitPolicy,
     SafetySettings,
     SafetySupervisor,
@@ -56,7 +57,7 @@ from dyn_service.model.description import LoopHandling, RootType
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
-from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StickSlipEngine
+from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StepKernel, StickSlipEngine
 from dyn_service.simulation.stability import check_step, chosen
 from dyn_service.simulation.task import checked
 from dyn_service.support.parameter_descriptions import on_topic
@@ -74,51 +75,56 @@ EFFORT_SHARE = 0.25
 """Share of the effort limits for default accelerations; the rest is for the weight and stretched postures."""
 RISE_S = 0.2
 """Shortest default time to reach a velocity limit."""
-Servo = Callable[[SetPoint, Array, Array], Array]
 
 
-def interfaces_of(p: PlantParameters, at: Configuration, robot: Hardware) -> tuple[Interface, ...]:
+def interfaces_of(
+    p: PlantParameters, configuration: Configuration, robot: Hardware, closed_motion: ClosedMotion | None = None
+) -> tuple[Interface, ...]:
     """Returns the interfaces that the plant accepts, in the order of `INTERFACES`.
 
     Raises:
         InvalidArgumentError: The joints or the driver do not support an interface of the parameters.
     """
-    asked = tuple(kind for kind in INTERFACES if kind in p.command_interfaces)
-    several = next((name for name, joint in zip(at.names, at.joints, strict=True) if not joint.rate_is_velocity), None)
-    if several is not None:
-        can, why = EFFORT_ONLY, f"joint '{several}' has several degrees of freedom"
+    interfaces = tuple(kind for kind in INTERFACES if kind in p.command_interfaces)
+    joints = zip(configuration.names, configuration.joints, strict=True)
+    multi_dof_joint = next((name for name, joint in joints if not joint.single_dof), None)
+    if multi_dof_joint is not None:
+        supported, reason = EFFORT_ONLY, f"joint '{multi_dof_joint}' has several degrees of freedom"
+    elif closed_motion is not None:
+        supported, reason = EFFORT_ONLY, "servos move each joint by itself, which opens the robot's loops"
     elif robot.simulated:
-        can, why = INTERFACES, ""
+        supported, reason = INTERFACES, ""
     else:
-        said = robot.interfaces if isinstance(robot, TakesSetPoints) else EFFORT_ONLY
-        can, why = tuple(kind for kind in INTERFACES if kind in said), "the driver accepts no others"
-    beyond = [kind for kind in asked if kind not in can]
-    if beyond:
+        driver_interfaces = robot.interfaces if isinstance(robot, TakesSetPoints) else EFFORT_ONLY
+        supported, reason = tuple(kind for kind in INTERFACES if kind in driver_interfaces), "the driver takes no more"
+    unsupported = [kind for kind in interfaces if kind not in supported]
+    if unsupported:
         raise InvalidArgumentError(
-            f"command_interfaces: {', '.join(beyond)} cannot be commanded, expected {', '.join(can)}: {why}",
+            f"command_interfaces: {', '.join(unsupported)} cannot be commanded, expected "
+            f"{', '.join(supported)}: {reason}",
             path="command_interfaces",
         )
-    return asked or can
+    return interfaces or supported
 
 
 def make_servo(robot: Robot, p: PlantParameters) -> Servo:
     """Returns the servos of a simulated robot. robot: the model."""
-    said = p.drive
-    gains = [value if isinstance(value, list) else [value] for value in (said.stiffness, said.damping)]
+    drive = p.drive
+    gains = [value if isinstance(value, list) else [value] for value in (drive.stiffness, drive.damping)]
     if bool(gains[0]) != bool(gains[1]):
         raise InvalidArgumentError("drive: expected stiffness and damping, or neither, found one of them", path="drive")
     if gains[0]:
-        bare = DriveParameters()
-        if (said.natural_frequency, said.damping_ratio) != (bare.natural_frequency, bare.damping_ratio):
+        default = DriveParameters()
+        if (drive.natural_frequency, drive.damping_ratio) != (default.natural_frequency, default.damping_ratio):
             raise InvalidArgumentError(
                 "drive: natural_frequency and damping_ratio are for servos with a model, stiffness and damping for "
                 "those without: expected one pair",
                 path="drive",
             )
-        return Drive.of_gains(said.stiffness, said.damping, robot.nv).effort
+        return Drive.of_gains(drive.stiffness, drive.damping, robot.nv).effort
     # plants with few steps per second get softer drives, with a margin to `MAX_PHASE`
-    w = said.natural_frequency or min(USUAL_W, 0.2 * p.rate_hz / said.damping_ratio)
-    return Drive.of_model(robot.inverse_dynamics, w, said.damping_ratio, robot.nv, 1.0 / p.rate_hz).effort
+    w = drive.natural_frequency or min(USUAL_W, 0.2 * p.rate_hz / drive.damping_ratio)
+    return Drive.of_model(robot.inverse_dynamics, w, drive.damping_ratio, robot.nv, 1.0 / p.rate_hz).effort
 
 
 def approach(robot: Robot, p: PlantParameters) -> Array:
@@ -127,23 +133,23 @@ def approach(robot: Robot, p: PlantParameters) -> Array:
     By default all joints can accelerate together, in the middle of their limits, with `EFFORT_SHARE` of their efforts,
     and within the robot's own limits of acceleration.
     """
-    n, said, limits = robot.nv, p.drive.acceleration, robot.limits
-    if said != []:
-        return per_joint("drive.acceleration", said, n, positive=True)
-    still, q = np.zeros(n), limits.middle(otherwise=robot.configuration.neutral)
-    weight = robot.inverse_dynamics(q, still, still)
+    n, acceleration, limits = robot.nv, p.drive.acceleration, robot.limits
+    if acceleration != []:
+        return per_joint("drive.acceleration", acceleration, n, positive=True)
+    zeros, q = np.zeros(n), limits.middle(otherwise=robot.configuration.neutral)
+    weight = robot.inverse_dynamics(q, zeros, zeros)
     inertia = robot.inverse_dynamics(np.tile(q, (n, 1)), np.zeros((n, n)), np.eye(n)) - weight
     with np.errstate(divide="ignore"):
-        able = EFFORT_SHARE * limits.efforts / np.abs(inertia).sum(axis=0)
-    able = np.minimum(np.where(able > 0.0, able, np.inf), limits.acceleration)
-    return np.minimum(able, limits.speeds / RISE_S)
+        available = EFFORT_SHARE * limits.efforts / np.abs(inertia).sum(axis=0)
+    available = np.minimum(np.where(available > 0.0, available, np.inf), limits.acceleration)
+    return np.minimum(available, limits.speeds / RISE_S)
 
 
 def prepare(robot: Robot, interfaces: tuple[Interface, ...], p: PlantParameters) -> None:
     """Compiles the drives' queries, because compiling in the loop would miss its deadlines."""
     if interfaces != EFFORT_ONLY and not p.driver:
-        still = np.zeros(robot.nv)
-        robot.inverse_dynamics(robot.configuration.neutral, still, still)
+        zeros = np.zeros(robot.nv)
+        robot.inverse_dynamics(robot.configuration.neutral, zeros, zeros)
 
 
 Connect = Callable[[Configuration, Limits, float, Mapping[str, Any]], Hardware]
@@ -155,7 +161,7 @@ _OF_SIMULATED = ("overlay", "sensors", "mjcf", "position_limits", "contacts", "i
 """Parameters of simulated robots only."""
 
 
-def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
+def make_hardware(configuration: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
     """Returns the robot of the driver file in the parameters.
 
     Raises:
@@ -167,8 +173,8 @@ def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hard
     for name in _OF_SIMULATED:
         if getattr(p, name):
             raise InvalidArgumentError(f"{name}: for simulated robots only, expected none with a driver", path=name)
-    bare = p.actuators == type(p.actuators)() and p.drive == type(p.drive)()
-    if p.clock != "real_time" or p.engine != "own" or not bare:
+    has_defaults = p.actuators == type(p.actuators)() and p.drive == type(p.drive)()
+    if p.clock != "real_time" or p.engine != "own" or not has_defaults:
         raise InvalidArgumentError(
             "clock, engine, actuators, drive: for simulated robots only, expected their defaults with a driver",
             path="driver",
@@ -176,7 +182,7 @@ def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hard
     path = Path(p.driver)
     if not path.is_file():
         raise NotFoundError(f"driver: there is no file {p.driver!r}", path="driver")
-    robot = _connected(path, at, limits, p)
+    robot = _connected(path, configuration, limits, p)
     missing = [name for name in _MEMBERS if not hasattr(robot, name)]
     if missing:
         raise InvalidArgumentError(
@@ -184,25 +190,25 @@ def make_hardware(at: Configuration, limits: Limits, p: PlantParameters) -> Hard
             "interface of control/plant/plant.py",
             path="driver",
         )
-    theirs = robot.configuration
-    if (theirs.names, theirs.nq, theirs.nv) != (at.names, at.nq, at.nv):
-        raise FailedPreconditionError(
-            f"the driver's joints are {', '.join(theirs.names)}, the model's {', '.join(at.names)}"
-        )
+    driver_joints, joints = robot.configuration.names, configuration.names
+    driver_sizes = (robot.configuration.nq, robot.configuration.nv)
+    if driver_joints != joints or driver_sizes != (configuration.nq, configuration.nv):
+        driver_text, model_text = ", ".join(driver_joints), ", ".join(joints)
+        raise FailedPreconditionError(f"the driver's joints are {driver_text}, the model's {model_text}")
+    # a driver is foreign code: its readings and errors are checked at each call
     return Driver(robot)
 
 
-def _connected(path: Path, at: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
+def _connected(path: Path, configuration: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
     try:
         connect: Connect | None = getattr(run_file(path), "connect", None)
         if callable(connect):
-            return connect(at, limits, 1.0 / p.rate_hz, p.driver_settings)
+            return connect(configuration, limits, 1.0 / p.rate_hz, p.driver_settings)
     except DynError:
         raise
     except Exception as error:
-        raise InvalidArgumentError(
-            f"driver {p.driver!r} cannot be used: {type(error).__name__}: {error}", path="driver"
-        ) from error
+        cause = f"{type(error).__name__}: {error}"
+        raise InvalidArgumentError(f"driver {p.driver!r} cannot be used: {cause}", path="driver") from error
     raise InvalidArgumentError(f"driver {p.driver!r} has no function 'connect'", path="driver")
 
 
@@ -220,54 +226,59 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
         ConfigurationError: The sensor file is invalid, or not for this robot.
         DynError: Raised by a driver.
     """
-    at, limits, p = robot.configuration, robot.limits, in_range(p)
-    if not at.nv:
-        raise InvalidArgumentError(
-            f"robot {robot.name!r} has no movable joint: a plant needs at least one", path="robot"
-        )
-    settings = safety_settings(p, limits).without_motors(undriven_entries(p, at))
+    configuration, limits, p = robot.configuration, robot.limits, in_range(p)
+    if not configuration.nv:
+        raise InvalidArgumentError(f"robot {robot.name!r} has no movable joint: expected at least one", path="robot")
+    settings = safety_settings(p, limits).without_motors(undriven_entries(p, robot))
 
-    def damping() -> Array:  # without external forces any motion then decays as exp(-t / damping_s)
-        matrix: Array = robot.mass_matrix(plant.q) / p.damping_s
-        return matrix
+    # without external forces any motion then decays as exp(-t / damping_s)
+    def damping() -> Array:
+        loops = robot.closed_motion
+        matrix: Array = robot.mass_matrix(plant.q) if loops is None else loops.drive_inertia(plant.q)
+        return matrix / p.damping_s
 
+    # compiled now: a stop must not wait for a compiler
     robot.prepare(["mass_matrix"] if p.safe_stop == "damping" else [])
-    safety = SafetySupervisor(settings, at.velocity_names, session, robot.fingerprint, damping)
-    safety.turns = tuple(map(bool, at.turns))
-    moving = make_hardware(at, limits, p) if p.driver else make_simulated(robot, p, settings)
+    if p.safe_stop == "damping" and robot.closed_motion is not None:
+        robot.closed_motion.drive_inertia(configuration.neutral)
+    safety = SafetySupervisor(settings, configuration.velocity_names, session, robot.fingerprint, damping)
+    safety.turns = tuple(map(bool, configuration.turns))
+    hardware = make_hardware(configuration, limits, p) if p.driver else make_simulated(robot, p, settings)
     try:
-        safety.interfaces = interfaces_of(p, at, moving)
+        safety.interfaces = interfaces_of(p, configuration, hardware, robot.closed_motion)
         if safety.interfaces != EFFORT_ONLY:
             safety.points.approach_by(approach(robot, p))
             if not p.driver:
                 safety.servo = make_servo(robot, p)
     except DynError:
-        moving.close()
+        hardware.close()
         raise
-    plant = Plant(moving, limits, safety, 1.0 / p.rate_hz, p.stale_cycles)
+    plant = Plant(hardware, limits, safety, 1.0 / p.rate_hz, p.stale_cycles)
     return plant
 
 
 def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -> SimulatedRobot:
     """Makes the simulated robot from the parameters. robot: the model."""
-    at = robot.configuration
+    configuration = robot.configuration
+    # drives, limits and fingerprint are the model's: a controller does not see the overlay, as with a real robot
     real = real_robot(robot, p)
-    q = initial_position(p.initial_position, at, robot.limits)
-    engine, actuators, measuring = make_engine(real, p, q), make_actuators(p, at.nv), None
+    q = first_position(p, robot)
+    engine, actuators, measuring = make_engine(real, p, q), make_actuators(p, configuration.nv), None
     if p.sensors:
-        measuring = RobotSensors(Sensors.from_file(real, p.sensors, seed=p.sensor_seed), at, p.velocities)
+        measuring = RobotSensors(Sensors.from_file(real, p.sensors, seed=p.sensor_seed), configuration, p.velocities)
     limit, free = settings.velocity_limit, settings.undriven
-    return SimulatedRobot(engine, at, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, measuring, free)
+    return SimulatedRobot(engine, configuration, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, measuring, free)
 
 
 def differences(p: PlantParameters) -> dict[str, Any]:
     """Returns the parameters by which the plant differs from its model, for a report."""
     engine = {"engine": p.engine, "mjcf": p.mjcf} if p.engine != "own" else {}
     engine |= {"fmu": p.fmu} if p.fmu else {}
-    said = {"engine": engine, "overlay": p.overlay, "actuators": msgspec.to_builtins(p.actuators), "sensors": p.sensors}
-    bare = {"engine": {}, "overlay": {}, "actuators": msgspec.to_builtins(ActuatorParameters()), "sensors": ""}
-    found = {key: value for key, value in said.items() if value != bare[key]}
-    return {"differences": found} if found else {}
+    actuators = msgspec.to_builtins(p.actuators)
+    values = {"engine": engine, "overlay": p.overlay, "actuators": actuators, "sensors": p.sensors}
+    defaults = {"engine": {}, "overlay": {}, "actuators": msgspec.to_builtins(ActuatorParameters()), "sensors": ""}
+    changed_values = {key: value for key, value in values.items() if value != defaults[key]}
+    return {"differences": changed_values} if changed_values else {}
 
 
 def real_robot(robot: Robot, p: PlantParameters) -> Robot:
@@ -275,8 +286,7 @@ def real_robot(robot: Robot, p: PlantParameters) -> Robot:
     if not p.overlay:
         return robot
     real = robot.overlaid(unpack_overlay(p.overlay, "overlay"))
-    still = np.zeros(real.nv)
-    if np.ndim(real.forward_dynamics(real.configuration.neutral, still, still)) != 1:
+    if real.lead:
         raise InvalidArgumentError("overlay: found a batch of robots, expected one robot", path="overlay")
     return real
 
@@ -290,57 +300,79 @@ def make_engine(robot: Robot, p: PlantParameters, q: Array) -> Engine:
         FailedPreconditionError: The library of the engine is not installed.
         UnimplementedError: The engine does not support a joint or the integrator.
     """
-    from dyn_service.engine.overlaid_robot import OverlaidRobot
+    _check_engine_files(p)
+    if robot.closed_motion is not None and p.engine != "own":
+        raise UnimplementedError(
+            f"engine {p.engine!r}: robot '{robot.name}' has closed loops, which MuJoCo holds by springs and units "
+            "lack; expected 'own'",
+            path="engine",
+        )
+    if p.engine == "mujoco":
+        return _mujoco(robot, p)
 
+    # J^T f does not depend on an overlay's numbers, and with the model's kernel a new payload compiles nothing
+    efforts_of = wrench_efforts(robot.base)
+    if p.engine == "fmu":
+        return _fmu(robot, p, q, efforts_of)
+    (integrator, substeps), zeros = steps_of(robot, p), np.zeros(robot.nv)
+    configuration, step_s = robot.configuration, 1.0 / p.rate_hz / substeps
+    check_step(robot, step_s, integrator)
+    contacts, limits = unpack_contacts(p.contacts, "contacts"), p.position_limits
+    settings: dict[str, Any] = {"contacts": contacts, "position_limits": limits}
+    one_step = checked(configuration, q, zeros, None, dt=step_s, steps=1, integrator=integrator, **settings)
+    engine: Engine
+    if integrator == "stick_slip":
+        engine = StickSlipEngine(robot, one_step, substeps)
+    else:
+        loops = robot.closed_motion
+        robot.prepare(["forward_dynamics"])
+        dynamics: ForwardDynamics = robot.forward_dynamics if loops is None else loops.accelerations
+        whole_step: StepKernel | None = None
+        if limits or contacts:
+            dynamics = SupportedDynamics(robot, one_step)
+        elif loops is None:
+            whole_step = partial(robot.step, integrator=integrator)  # type: ignore[arg-type]  # an explicit one here
+            whole_step(q, zeros, zeros, step_s)  # compiles it now
+        brakes = partial(in_brakes, robot)
+        closed_state = None if loops is None else loops.closed_state
+        engine = OwnEngine(dynamics, configuration, integrator, substeps, efforts_of, brakes, whole_step, closed_state)
+    # compiles now what is compiled at the first call
+    engine.acceleration(q, zeros, zeros)
+    free = undriven_entries(p, robot)
+    # the step of joints without brakes is compiled before the loop too
+    if free.any():
+        engine.step(q, zeros, zeros, 1.0 / p.rate_hz, np.where(free, np.nan, 0.0))
+    return engine
+
+
+def wrench_efforts(robot: Robot) -> EffortsOf:
+    """Returns J^T f of a robot, which does not depend on its masses."""
+    if robot.closed_motion is not None:
+        of_loops: EffortsOf = robot.closed_motion.efforts_of
+        return of_loops
+
+    def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:
+        zeros = np.zeros(robot.nv)
+        efforts: Array = robot.inverse_dynamics(q, zeros, zeros)
+        return efforts - robot.inverse_dynamics(q, zeros, zeros, wrenches=list(wrenches))
+
+    return efforts_of
+
+
+def _check_engine_files(p: PlantParameters) -> None:
     if p.mjcf and p.engine != "mujoco":
         raise InvalidArgumentError("mjcf: a file for MuJoCo, expected engine 'mujoco'", path="mjcf")
     if p.engine == "fmu" and not p.fmu:
         raise InvalidArgumentError("fmu: engine 'fmu' needs the path of an FMU", path="fmu")
     if p.fmu and p.engine != "fmu":
         raise InvalidArgumentError(f"fmu: only engine 'fmu' takes an FMU, found engine '{p.engine}'", path="fmu")
-    if p.engine == "mujoco":
-        return _mujoco(robot, p)
-
-    bare = robot.base if isinstance(robot, OverlaidRobot) else robot
-
-    def efforts_of(q: Array, wrenches: Sequence[Wrench]) -> Array:  # J^T f, independent of masses
-        still = np.zeros(bare.nv)
-        efforts: Array = bare.inverse_dynamics(q, still, still)
-        return efforts - bare.inverse_dynamics(q, still, still, wrenches=list(wrenches))
-
-    if p.engine == "fmu":
-        return _fmu(robot, p, q, efforts_of)
-    (integrator, substeps), still = steps_of(robot, p), np.zeros(robot.nv)
-    at, step_s = robot.configuration, 1.0 / p.rate_hz / substeps
-    check_step(robot, step_s, integrator)
-    contacts, limits = unpack_contacts(p.contacts, "contacts"), p.position_limits
-    one_step = checked(
-        at, q, still, None, dt=step_s, steps=1, integrator=integrator, contacts=contacts, position_limits=limits
-    )
-    engine: Engine
-    if integrator == "stick_slip":
-        engine = StickSlipEngine(robot, one_step, substeps)
-    else:
-        robot.prepare(["forward_dynamics"])
-        moving: ForwardDynamics = robot.forward_dynamics
-        if limits or contacts:
-            moving = SupportedDynamics(robot, one_step)
-        brakes = partial(in_brakes, robot)
-        engine = OwnEngine(moving, at, integrator, substeps, efforts_of, brakes)
-    engine.acceleration(q, still, still)  # compiles now what is compiled at the first call
-    free = undriven_entries(p, at)
-    if free.any():
-        engine.step(q, still, still, 1.0 / p.rate_hz, np.where(free, np.nan, 0.0))
-    return engine
 
 
 def _mujoco(robot: Robot, p: PlantParameters) -> Engine:
     from dyn_service.simulation.mujoco import MujocoEngine
 
     if p.contacts:
-        raise InvalidArgumentError(
-            "contacts: MuJoCo uses those of its MJCF file, specify them there ('mjcf')", path="contacts"
-        )
+        raise InvalidArgumentError("contacts: MuJoCo uses those of its MJCF file, set them there", path="contacts")
     if p.mjcf and p.overlay:
         raise InvalidArgumentError(
             "overlay: the MJCF file specifies the simulated robot, expected one of 'overlay' and 'mjcf'", path="overlay"
@@ -369,26 +401,27 @@ def _fmu(robot: Robot, p: PlantParameters, q: Array, efforts_of: EffortsOf) -> E
     for name in ("overlay", "contacts", "position_limits"):
         if getattr(p, name):
             raise InvalidArgumentError(f"{name}: the FMU specifies the simulated robot, expected none", path=name)
-    if undriven_entries(p, robot.configuration).any():
+    if undriven_entries(p, robot).any():
         raise UnimplementedError("engine 'fmu': the robot has joints without brakes, which a unit cannot hold")
     engine = FmuEngine(Path(p.fmu), robot.configuration, 1.0 / p.rate_hz, p.substeps, efforts_of)
-    still = np.zeros(robot.nv)
-    engine.acceleration(q, still, still)  # reports a unit that cannot start before the plant is ready
+    zeros = np.zeros(robot.nv)
+    # reports a unit that cannot start before the plant is ready
+    engine.acceleration(q, zeros, zeros)
     return engine
 
 
 def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
     """Returns the motors, or None for ideal ones."""
-    said = p.actuators
-    if not said.effort_limit and not said.delay_steps and not np.any(said.lag_s):
+    actuators = p.actuators
+    if not actuators.effort_limit and not actuators.delay_steps and not np.any(actuators.lag_s):
         return None
-    limit = np.array(said.effort_limit or np.full(nv, np.inf), dtype=np.float64)
+    limit = np.array(actuators.effort_limit or np.full(nv, np.inf), dtype=np.float64)
     if limit.shape != (nv,):
         raise InvalidArgumentError(
             f"actuators.effort_limit has {len(limit)} numbers, the robot {nv} efforts", path="actuators.effort_limit"
         )
-    lag = np.array(said.lag_s, dtype=np.float64)
-    return Actuators(1.0 / p.rate_hz, limit, said.delay_steps, lag if lag.ndim else np.full(nv, float(lag)))
+    lag = np.array(actuators.lag_s, dtype=np.float64)
+    return Actuators(1.0 / p.rate_hz, limit, actuators.delay_steps, lag if lag.ndim else np.full(nv, float(lag)))
 
 
 REARM_SPEED = 0.3
@@ -410,7 +443,7 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
 
 
 class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Servos that track commanded positions and velocities; see `control/plant/safety.py`.
+    """Servos that track commanded positions and velocities; see `control/plant/drives.py`.
 
     natural_frequency: rad/s of a joint's error, for servos with the robot's model; 0 is 60, or a fifth of rate_hz if
     that is less. damping_ratio: of that error; 1 is critical. stiffness: N m/rad | N/m, one number or one per effort,
@@ -431,13 +464,14 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     robot: path of its URDF, MJCF, SDFormat or xacro file: the model that a controller must have. joints: path of a
     joint file (damping, friction, springs, motors), or empty. root: how its root link moves in the world. undriven:
-    joints without motor and brake; by default those with six degrees of freedom, such as a floating root. mimic:
-    whether mimic joints follow their leaders, as on the server. loops: `cut` simulates the tree that is left of closed
-    loops, which are refused otherwise. rate_hz: integration steps per second of wall time. integrator: of a step; auto
-    is stick_slip with contacts, else rk4, in up to four parts if damping or friction of a light joint needs them, or
-    stick_slip if it needs more. substeps: number of parts of a step, which auto divides. state_rate_hz: joint states
-    per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and its part, `joint.part` or a
-    nested map, if it has several) or in order; empty is the middle of the limits, neutral for joints without limits.
+    joints without motor and brake, in addition to passive joints of closed loops; by default those with six degrees of
+    freedom, such as a floating root. mimic: whether mimic joints follow their leaders, as on the server. loops: `cut`
+    simulates the tree that is left of closed loops. rate_hz: integration steps per second of wall time. integrator: of
+    a step; auto is stick_slip with contacts, else rk4, in up to four parts if damping or friction of a light joint
+    needs them, or stick_slip if it needs more. substeps: number of parts of a step, which auto divides. state_rate_hz:
+    joint states per second, at most rate_hz; 0 is every step. initial_position: rad | m, by joint (and its part,
+    `joint.part` or a nested map, if it has several) or in order; empty is the middle of the limits, neutral for joints
+    without limits; closed loops move the joints that it does not name.
 
     overlay: differences of the simulated robot from its file, with the fields of `Overlay`; states still carry the
     fingerprint of the file's model. actuators: its motors. sensors: path of a sensor file. velocities: of
@@ -542,14 +576,17 @@ def steps_of(robot: Robot, p: PlantParameters) -> tuple[Integrator, int]:
     return integrator, p.substeps * parts
 
 
-def undriven_entries(p: PlantParameters, at: Configuration) -> NDArray[np.bool_]:
-    """Returns a mask (nv,) of the entries of v without motor and brake."""
-    names = [name for name, joint in zip(at.names, at.joints, strict=True) if joint.nv == 6]
+def undriven_entries(p: PlantParameters, robot: Robot) -> NDArray[np.bool_]:
+    """Returns a mask (nv,) of the entries of v without motor and brake; with closed loops also the passive joints."""
+    configuration = robot.configuration
+    names = [name for name, joint in zip(configuration.names, configuration.joints, strict=True) if joint.nv == 6]
     for k, name in enumerate(p.undriven or []):
-        if name not in at.names:
-            raise InvalidArgumentError(f"undriven: {_no_joint(name, at.names)}", path=f"undriven[{k}]")
+        if name not in configuration.names:
+            raise InvalidArgumentError(f"undriven: {_no_joint(name, configuration.names)}", path=f"undriven[{k}]")
     names = names if p.undriven is None else p.undriven
-    return np.array([name in names for name in at.velocity_joints], dtype=np.bool_)
+    undriven = np.array([name in names for name in configuration.velocity_joints], dtype=np.bool_)
+    driven = None if robot.closed_motion is None else robot.closed_motion.driven
+    return undriven if driven is None else undriven | (driven == 0.0)
 
 
 def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
@@ -559,9 +596,8 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
         raise InvalidArgumentError(f"damping_s is {p.damping_s:g}: expected at least two steps, {2.0 / p.rate_hz:g} s")
     for name in ("control_rate_hz", "state_rate_hz"):
         if getattr(p, name) > p.rate_hz:
-            raise InvalidArgumentError(
-                f"{name} is {getattr(p, name):g}: expected at most rate_hz, {p.rate_hz:g}", path=name
-            )
+            value = getattr(p, name)
+            raise InvalidArgumentError(f"{name} is {value:g}: expected at most rate_hz, {p.rate_hz:g}", path=name)
     effort, velocity = limits.efforts, limits.speeds
     rate = np.array(p.effort_rate, dtype=np.float64) if p.effort_rate else effort / p.effort_ramp_s
     control_s = 1.0 / (p.control_rate_hz or p.rate_hz)
@@ -589,37 +625,65 @@ def safety_settings(p: PlantParameters, limits: Limits) -> SafetySettings:
     )
 
 
-def initial_position(given: Values, at: Configuration, limits: Limits) -> Array:
+def initial_position(values: Values, configuration: Configuration, limits: Limits) -> Array:
     """Returns the first position: the given values, else the middle of the limits, else neutral.
 
     Raises:
         InvalidArgumentError: A joint is unknown, a position is beyond its limits, or the list has another length than
         q.
     """
-    q = limits.middle(otherwise=np.clip(at.neutral, limits.lower, limits.upper))
-    q = values_by_joint(given, at.position_names, q, "initial_position")
-    for name, value, lower, upper in zip(at.position_names, q, limits.lower, limits.upper, strict=True):
+    q = limits.middle(otherwise=np.clip(configuration.neutral, limits.lower, limits.upper))
+    q = values_by_joint(values, configuration.position_names, q, "initial_position")
+    for name, value, lower, upper in zip(configuration.position_names, q, limits.lower, limits.upper, strict=True):
         if value < lower or value > upper:  # most often degrees
             raise InvalidArgumentError(
                 f"initial_position: {name!r} is {value:g}, beyond its limits: expected {lower:g} to {upper:g} (rad, m)"
             )
-    at.check_unit(q, "initial_position", "initial_position")
+    configuration.check_unit(q, "initial_position", "initial_position")
     return q
 
 
-def values_by_joint(given: Values, names: Sequence[str], base: Array, what: str) -> Array:
-    """Returns `base` (n,) with the given values, by name or all in order. names: of its entries. what: for errors."""
+def first_position(p: PlantParameters, robot: Robot) -> Array:
+    """Returns `initial_position`; with closed loops the nearest closed position in which the given joints stand.
+
+    Raises:
+        FailedPreconditionError: The loops do not close there.
+    """
+    q = initial_position(p.initial_position, robot.configuration, robot.limits)
+    if robot.closed_motion is None:
+        return q
+    closed: Array = robot.assemble(q, fixed=fixed_joints(p.initial_position, robot.configuration))
+    change = np.abs(robot.configuration.difference(q, closed))
+    joint = robot.configuration.velocity_names[int(np.argmax(change))]
+    _LOG.info(
+        "initial_position: the loops were closed at the nearest position; '%s' moved most, by %.3g rad | m",
+        joint, change.max(),
+    )  # fmt: skip
+    return closed
+
+
+def fixed_joints(positions: Values, configuration: Configuration) -> list[str]:
+    """Returns the joints whose positions are given by name, which stand still while loops are closed."""
+    names = {name.partition(".")[0] for name in positions} if isinstance(positions, dict) else set()
+    return [name for name in configuration.names if name in names]
+
+
+def values_by_joint(given_values: Values, names: Sequence[str], base: Array, subject: str) -> Array:
+    """Returns `base` (n,) with the given values, by name or all in order.
+
+    names: of its entries. subject: of errors.
+    """
     values = base.copy()
-    if isinstance(given, dict):
-        for name, value in _by_entry(given):
+    if isinstance(given_values, dict):
+        for name, value in _by_entry(given_values):
             if name not in names:
-                raise InvalidArgumentError(f"{what}: {_no_joint(name, names)}")
+                raise InvalidArgumentError(f"{subject}: {_no_joint(name, names)}")
             values[names.index(name)] = value
-    elif given:
-        if len(given) != len(base):
-            kind = "velocities" if what == "velocity" else "positions"
-            raise InvalidArgumentError(f"{what} has {len(given)} numbers, the robot {len(base)} {kind}")
-        values = np.array(given, dtype=np.float64)
+    elif given_values:
+        if len(given_values) != len(base):
+            kind = "velocities" if subject == "velocity" else "positions"
+            raise InvalidArgumentError(f"{subject} has {len(given_values)} numbers, the robot {len(base)} {kind}")
+        values = np.array(given_values, dtype=np.float64)
     return values
 
 
@@ -627,9 +691,9 @@ def _no_joint(name: str, names: Sequence[str]) -> str:
     return f"no joint {name!r}; the joints are {', '.join(names)}{did_you_mean(name, names)}"
 
 
-def _by_entry(given: dict[str, float | dict[str, float]]) -> Iterator[tuple[str, float]]:
+def _by_entry(values: dict[str, float | dict[str, float]]) -> Iterator[tuple[str, float]]:
     """Yields values by the names of their entries; a nested map is the same as a dot in a name."""
-    for name, value in given.items():
+    for name, value in values.items():
         if isinstance(value, dict):
             yield from ((f"{name}.{part}", inner) for part, inner in value.items())
         else:

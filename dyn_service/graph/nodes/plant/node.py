@@ -37,7 +37,7 @@ from dyn_service.api.queries import Overlay, Payload, Wrench
 from dyn_service.control.joint_states import MULTI_DOF, JointStates
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import RUNNING
-from dyn_service.control.plant.simulated import SimulatedRobot
+from dyn_service.control.plant.simulated import RobotSensors, SimulatedRobot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import NodeKind
@@ -48,13 +48,15 @@ from dyn_service.graph.nodes.plant import report, srvs
 from dyn_service.graph.nodes.plant.factory import (
     PlantParameters,
     differences,
-    initial_position,
+    first_position,
+    fixed_joints,
     make_engine,
     make_plant,
     prepare,
     real_robot,
     steps_of,
     values_by_joint,
+    wrench_efforts,
 )
 from dyn_service.graph.nodes.plant.srvs import MAX_PUSH_S, Values
 from dyn_service.messages.builtin_interfaces import Time
@@ -88,17 +90,17 @@ class PlantLoop:
         self.node, self.plant, self.topics = node, plant, topics
         self.recording = report.PlantRecording(node.telemetry, plant) if p.record else None
         self._lockstep = p.clock == "lockstep"
-        self.every = steps_between_states(p)
+        self.steps_per_state = steps_between_states(p)
         per_second = p.speed if p.clock == "faster" else 1.0
         self.pacer = Pacer(1.0 / (p.rate_hz * per_second), busy_poll_s=node.busy_poll_s())
-        self.most = max(1, round(p.max_catch_up_s * p.rate_hz))
+        self.max_steps = max(1, round(p.max_catch_up_s * p.rate_hz))
         self.slipped = self.unanswered = 0
         self.lateness = Lateness()
         self._answer_timeout_s = p.lockstep_timeout_s
         self._end_s = node.duration_s - ROUNDING_S if self._lockstep else math.inf
         self._next_publish = 0
-        self._sent, self._sent_s, self._first_sent_s = -1, 0.0, 0.0
-        self._begun_s = 0.0
+        self._sent_seq, self._sent_s, self._first_sent_s = -1, 0.0, 0.0
+        self._start_s = 0.0
         self._commanded = False
 
     def run(self) -> None:
@@ -107,8 +109,8 @@ class PlantLoop:
         self.node.freeze_garbage_collector()
         self.node.telemetry.ready()
         self.pacer.restart()
-        self._begun_s = time.monotonic()
-        next_stats = self._begun_s + STATS_PERIOD_S
+        self._start_s = time.monotonic()
+        next_stats = self._start_s + STATS_PERIOD_S
         turn = self._step_locked if self._lockstep else self._period
         try:
             while not self.node.stop.requested:
@@ -129,24 +131,29 @@ class PlantLoop:
         """In lockstep, does steps without a command."""
         if not self._lockstep:
             raise FailedPreconditionError("step: only a plant with clock: lockstep is stepped")
-        self._go_on(steps)
+        self._advance(steps)
 
     def _period(self) -> None:
         plant = self.plant
-        due = self.pacer.wait()
-        if plant.safety.counters.armed and not self._commanded:  # until then other nodes were starting
+        steps_due = self.pacer.wait()
+        # until then other nodes were starting
+        if plant.safety.counters.armed and not self._commanded:
             self._commanded, self.lateness, self.slipped = True, Lateness(), 0
             self.pacer.overruns = self.pacer.skipped = 0
         self.lateness.add(self.pacer.late_s)
-        self.slipped += max(0, due - self.most)
-        plant.advance(min(due, self.most))
+        # after a long stall, such as a suspended machine, the robot must not move for seconds at once
+        if steps_due > self.max_steps:
+            self.slipped += steps_due - self.max_steps
+            steps_due = self.max_steps
+        plant.advance(steps_due)
         command = self.topics.take()
         if command is not None:
             plant.offer(command)
         steps = plant.counters.steps
         if steps >= self._next_publish:
             self.topics.send(plant.publish())
-            self._next_publish = (steps // self.every + 1) * self.every
+            # at multiples of the period, so that states do not drift after an overrun
+            self._next_publish = (steps // self.steps_per_state + 1) * self.steps_per_state
         if self.recording is not None:
             self.recording.row()
 
@@ -154,31 +161,35 @@ class PlantLoop:
         """Does the next steps if the present state has been answered."""
         plant, now = self.plant, time.monotonic()
         newest = plant.counters.steps
-        if newest != self._sent:
-            self._sent, self._first_sent_s = newest, now
+        if newest != self._sent_seq:
+            self._sent_seq, self._first_sent_s = newest, now
             self._send(now)
-        if plant.time_s >= self._end_s:  # controllers hear the last state until the launcher stops them
+        # controllers hear the last state until the launcher stops them
+        if plant.time_s >= self._end_s:
             self.topics.take(_WAIT_MS)
             if now - self._sent_s > AGAIN_S:
                 self._send(now)
             self._stats(now)
             return
         if not (plant.safety.mode in RUNNING or plant.safety.armable(plant.v)):
-            self._go_on(self.every)
+            self._advance(self.steps_per_state)
             return
         command = self.topics.take(_WAIT_MS)
         if command is not None:
             plant.offer(command)
+            # a refused command answers as well: else one bad command would stop the time
             if (command.session, command.state_seq) == (plant.safety.session, newest):
-                self._go_on(self.every)
+                self._advance(self.steps_per_state)
         elif plant.safety.mode in RUNNING and now - self._first_sent_s > self._answer_timeout_s > 0.0:
             self.unanswered += 1
             _LOG.warning(
                 "state %d (t = %g s) was not answered within %g s: the plant goes on without commands until it stops",
                 newest, plant.time_s, self._answer_timeout_s,
             )  # fmt: skip
+            # cycles without commands until the watchdog acts, so that the result does not depend on when the controller
+            # fell silent
             while plant.safety.mode in RUNNING and plant.time_s < self._end_s:
-                self._go_on(1)
+                self._advance(1)
         elif now - self._sent_s > AGAIN_S:
             self._send(now)
 
@@ -186,7 +197,7 @@ class PlantLoop:
         self._sent_s = now
         self.topics.send(self.plant.publish())
 
-    def _go_on(self, steps: int) -> None:
+    def _advance(self, steps: int) -> None:
         for _ in range(steps):
             if self.plant.time_s >= self._end_s:
                 return
@@ -199,7 +210,7 @@ class PlantLoop:
         self.node.telemetry.stats(
             {
                 "time_s": plant.time_s,
-                "step_rate_hz": plant.counters.steps / max(now - self._begun_s, 1e-9),
+                "step_rate_hz": plant.counters.steps / max(now - self._start_s, 1e-9),
                 "published": self.topics.published,
                 "mode": safety.mode,
                 "cause": safety.cause,
@@ -216,9 +227,7 @@ class PlantLoop:
 
 
 def steps_between_states(p: PlantParameters) -> int:
-    """Returns the number of steps between published states. In lockstep states are published at the controller's rate,
-    because each is answered.
-    """
+    """Returns the number of steps between published states; in lockstep the controller's rate decides."""
     rate_hz = p.state_rate_hz
     if p.clock == "lockstep":
         name = "state_rate_hz" if rate_hz else "control_rate_hz"
@@ -250,22 +259,26 @@ class PlantTopics:
     def __init__(self, node: Node[Any], p: PlantParameters, messages: JointStates, plant: Plant | None = None) -> None:
         self._states = node.create_publisher(PlantState, p.plant_state, name="plant_state")
         self._joints = node.create_publisher(JointState, p.joint_states, name="joint_states")
+        # the plant binds: it outlives its controllers, and a restarted one connects to the same endpoint
         self._commands = node.create_subscription(JointCommand, p.joint_commands, name="joint_commands", binds=True)
         self._clock = node.create_publisher(Clock, CLOCK) if p.clock != "real_time" else None
         self._messages = messages
-        self._several = self._odometry = None
+        self._multi_dof = self._odometry = None
         if messages.has_several:
-            self._several = node.create_publisher(MultiDOFJointState, p.multi_dof_joint_states, name=MULTI_DOF)
+            self._multi_dof = node.create_publisher(MultiDOFJointState, p.multi_dof_joint_states, name=MULTI_DOF)
         if messages.has_odometry:
             self._odometry = node.create_publisher(Odometry, p.odom, name="odom")
+        self._ros_topics = [topic for topic in (self._joints, self._multi_dof, self._odometry) if topic is not None]
         simulated = plant.robot if plant is not None and isinstance(plant.robot, SimulatedRobot) else None
-        self._measuring = simulated.measuring if simulated is not None else None
+        self._sensors_of_robot = simulated.measuring if simulated is not None else None
         self._sensors: dict[str, Publisher[Any]] = {}
-        self._last: dict[str, int] = {}
-        if self._measuring is not None:
-            said = self._measuring.sensors.settings
-            self._sensors = {name: node.create_publisher(WrenchStamped, f"{name}/wrench") for name in said.force_torque}
-            self._sensors |= {name: node.create_publisher(Imu, f"{name}/imu") for name in said.imus}
+        self._last_seq: dict[str, int] = {}
+        if self._sensors_of_robot is not None:
+            settings = self._sensors_of_robot.sensors.settings
+            for name in settings.force_torque:
+                self._sensors[name] = node.create_publisher(WrenchStamped, f"{name}/wrench")
+            for name in settings.imus:
+                self._sensors[name] = node.create_publisher(Imu, f"{name}/imu")
         self.published = 0
 
     @property
@@ -274,27 +287,28 @@ class PlantTopics:
         return self._commands.malformed
 
     def send(self, state: PlantState) -> None:
-        """Publishes a state and the time."""
-        stamp = Time.from_seconds(state.stamp)
+        """Publishes a state and the time; topics without subscribers are left out."""
         if self._clock is not None:
-            self._clock.publish(Clock(stamp))
+            self._clock.publish(Clock(Time.from_seconds(state.stamp)))
         self._states.publish(state)
-        said = self._messages.of_state(state)
-        # joint_states is last, so that a subscriber that receives it can have the others
-        if self._odometry is not None and said.odometry is not None:
-            self._odometry.publish(said.odometry)
-        if self._several is not None and said.several is not None:
-            self._several.publish(said.several)
-        self._joints.publish(said.joints)
-        self._send_readings()
+        if any(topic.has_subscribers() for topic in self._ros_topics):
+            messages = self._messages.of_state(state)
+            # joint_states is last, so that a subscriber that receives it can have the others
+            if self._odometry is not None and messages.odometry is not None:
+                self._odometry.publish(messages.odometry)
+            if self._multi_dof is not None and messages.multi_dof is not None:
+                self._multi_dof.publish(messages.multi_dof)
+            self._joints.publish(messages.joints)
+        if self._sensors_of_robot is not None:
+            self._send_readings(self._sensors_of_robot)
         self.published += 1
 
-    def _send_readings(self) -> None:
+    def _send_readings(self, measuring: RobotSensors) -> None:
         """Publishes the newest reading of each sensor that has one since the last call."""
-        for name, reading in self._measuring.readings.items() if self._measuring is not None else ():
-            if reading.seq == self._last.get(name) or name not in self._sensors:
+        for name, reading in measuring.readings.items():
+            if reading.seq == self._last_seq.get(name) or name not in self._sensors:
                 continue
-            self._last[name] = reading.seq
+            self._last_seq[name] = reading.seq
             header = Header(Time.from_seconds(reading.stamp), name)
             first, second = (Vector3(*reading.value[k : k + 3].tolist()) for k in (0, 3))
             if self._sensors[name].kind is WrenchStamped:
@@ -319,6 +333,9 @@ MAX_PUSHES = 32
 class PlantChanges:
     """Changes of a simulated plant at runtime. payloads: those that were set, by link. model: the robot of its
     parameters p.
+
+    Raises:
+        FailedPreconditionError: The plant's robot is a real one.
     """
 
     def __init__(self, plant: Plant, model: Robot, p: PlantParameters) -> None:
@@ -330,11 +347,11 @@ class PlantChanges:
 
     def prepare(self) -> None:
         """Compiles the queries of pushes and payloads, because compiling in the loop would miss its deadlines."""
-        model, still = self._model, np.zeros(self._model.nv)
+        model, zeros = self._model, np.zeros(self._model.nv)
         q = self._robot.q
-        model.inverse_dynamics(q, still, still, wrenches=[Wrench(model.link_names[-1])])
+        wrench_efforts(model)(q, [Wrench(model.link_names[-1])])
         if self._p.engine == "own":
-            model.overlaid(Overlay(gravity=model.gravity)).forward_dynamics(q, still, still)
+            model.overlaid(Overlay(gravity=model.gravity)).forward_dynamics(q, zeros, zeros)
 
     def set_state(self, position: Values, velocity: Values) -> None:
         """Sets the robot's state; joints that are left out keep their position, at rest.
@@ -344,18 +361,22 @@ class PlantChanges:
             InvalidArgumentError: A joint does not exist, or a value is beyond its limit or not finite.
         """
         self._check_idle("set_state")
-        at, limits = self._model.configuration, self._model.limits
-        q = values_by_joint(position, at.position_names, self._robot.q, "position")
-        v = values_by_joint(velocity, at.velocity_names, np.zeros(at.nv), "velocity")
-        at.check_unit(q, "position", "position")
+        configuration, limits = self._model.configuration, self._model.limits
+        q = values_by_joint(position, configuration.position_names, self._robot.q, "position")
+        v = values_by_joint(velocity, configuration.velocity_names, np.zeros(configuration.nv), "velocity")
+        configuration.check_unit(q, "position", "position")
+        if (loops := self._model.closed_motion) is not None:
+            fixed = fixed_joints(position, configuration)
+            q = self._model.assemble(q, fixed=fixed)
+            loops.check_start(q, v)
         for name, values, lower, upper, names in (
-            ("position", q, limits.lower, limits.upper, at.position_names),
-            ("velocity", v, -limits.speeds, limits.speeds, at.velocity_names),
+            ("position", q, limits.lower, limits.upper, configuration.position_names),
+            ("velocity", v, -limits.speeds, limits.speeds, configuration.velocity_names),
         ):
             # NaN is outside; limits may be infinite
-            outside = ~((values >= lower) & (values <= upper) & np.isfinite(values))
-            if outside.any():
-                k = int(np.argmax(outside))
+            is_outside = ~((values >= lower) & (values <= upper) & np.isfinite(values))
+            if is_outside.any():
+                k = int(np.argmax(is_outside))
                 raise InvalidArgumentError(
                     f"{name} of '{names[k]}' is {values[k]:g}: expected a number, {lower[k]:g} to {upper[k]:g}",
                     path=name,
@@ -367,10 +388,11 @@ class PlantChanges:
         """Resets the robot to its first position, at rest, without pushes and with its parameters' payload."""
         self._check_idle("reset")
         if self.payloads:
-            self._carry({})
+            self._set_payloads({})
         self._robot.end_pushes()
-        at = self._model.configuration
-        self._robot.set_state(initial_position(self._p.initial_position, at, self._model.limits), np.zeros(at.nv))
+        configuration = self._model.configuration
+        q = first_position(self._p, self._model)
+        self._robot.set_state(q, np.zeros(configuration.nv))
         self.plant.look()
 
     def push(self, wrench: Wrench, duration_s: float) -> None:
@@ -391,9 +413,8 @@ class PlantChanges:
             values = np.asarray(getattr(wrench, name))
             if values.shape != (3,) or not np.isfinite(values).all():
                 raise InvalidArgumentError(f"{name} is {values.tolist()}: expected 3 finite numbers", path=name)
-        still = np.zeros(self._model.nv)
         # checks the wrench and compiles its kernel
-        self._model.inverse_dynamics(self._robot.q, still, still, wrenches=[wrench])
+        wrench_efforts(self._model)(self._robot.q, [wrench])
         self._robot.push(wrench, max(1, round(duration_s / self.plant.dt_s)))
 
     def set_payload(self, payload: Payload) -> None:
@@ -411,26 +432,28 @@ class PlantChanges:
             )
         # checks the payload
         self._model.overlaid(Overlay(payloads=payload if payload.mass else replace(payload, mass=1.0)))
-        payloads = {link: each for link, each in self.payloads.items() if link != payload.link}
-        self._carry({**payloads, payload.link: payload} if payload.mass else payloads)
+        payloads = {link: payload_of_link for link, payload_of_link in self.payloads.items() if link != payload.link}
+        self._set_payloads({**payloads, payload.link: payload} if payload.mass else payloads)
 
-    def _carry(self, payloads: dict[str, Payload]) -> None:
+    def _set_payloads(self, payloads: dict[str, Payload]) -> None:
         if self._p.mjcf or self._p.fmu:
             raise InvalidArgumentError("payloads cannot be set for a robot of an MJCF file or FMU: specify them there")
-        own = self._overlay.payloads
-        carried = [*([own] if isinstance(own, Payload) else own), *payloads.values()]
-        overlay = replace(self._overlay, payloads=carried)
-        plain = not (carried or overlay.links or overlay.joints or overlay.locked or overlay.gravity is not None)
+        model_payloads = self._overlay.payloads
+        first = [model_payloads] if isinstance(model_payloads, Payload) else model_payloads
+        all_payloads = [*first, *payloads.values()]
+        overlay = replace(self._overlay, payloads=all_payloads)
+        plain = not (all_payloads or overlay.links or overlay.joints or overlay.locked or overlay.gravity is not None)
+        # the plain model has compiled kernels without an overlay's inputs
         real = self._model if plain else self._model.overlaid(overlay)
         self._robot.change_engine(make_engine(real, self._p, self._robot.q))
         if self._robot.measuring is not None:
             self._robot.measuring.sensors.of(real)
         self.payloads = payloads
 
-    def _check_idle(self, what: str) -> None:
+    def _check_idle(self, change: str) -> None:
         mode = self.plant.safety.mode
         if mode in RUNNING:
-            raise FailedPreconditionError(f"{what}: the robot is under command ({mode}): stop its controller first")
+            raise FailedPreconditionError(f"{change}: the robot is under command ({mode}): stop its controller first")
 
 
 def create_services(node: Node[Any], loop: PlantLoop, changes: PlantChanges) -> None:

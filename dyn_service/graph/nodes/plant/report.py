@@ -46,6 +46,7 @@ from dyn_service.graph.report.charts import (
 )
 from dyn_service.graph.report.verdicts import PlantBounds, Subject, Verdict, share_under_command, sized
 from dyn_service.model.configuration import Configuration
+from dyn_service.model.joints import UNKNOWN_TYPE
 
 
 class _Limit(NamedTuple):
@@ -75,23 +76,23 @@ _NAMED = 4
 
 def _shares(counts: Mapping[str, Any], active: float, steps: float) -> dict[str, dict[str, float]]:
     """Returns the share of steps at a limit by kind and joint, without zeros, the worst joint first."""
-    found: dict[str, dict[str, float]] = {}
+    shares: dict[str, dict[str, float]] = {}
     for kind, limit in LIMITS.items():
-        of, start = max(1, active if limit.commanded else steps), f"{kind}."
-        joints = {name.removeprefix(start): n / of for name, n in counts.items() if name.startswith(start) and n}
+        total, start = max(1, active if limit.commanded else steps), f"{kind}."
+        joints = {name.removeprefix(start): n / total for name, n in counts.items() if name.startswith(start) and n}
         if joints:
-            found[kind] = dict(sorted(joints.items(), key=lambda entry: (-entry[1], entry[0])))
-    return found
+            shares[kind] = dict(sorted(joints.items(), key=lambda entry: (-entry[1], entry[0])))
+    return shares
 
 
-def limit_lines(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+def limit_lines(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Returns one line per kind of limit reached, with the joints."""
     lines = []
-    for kind, joints in found.items():
-        of = "of the time under command" if LIMITS[kind].commanded else "of the time"
-        named = [f"{name} {percent(share)}" for name, share in list(joints.items())[:_NAMED]]
-        more = f" and {len(joints) - _NAMED} more" if len(joints) > _NAMED else ""
-        lines.append(f"{LIMITS[kind].words}: {', '.join(named)}{more} {of}")
+    for kind, joints in shares.items():
+        reference = "of the time under command" if LIMITS[kind].commanded else "of the time"
+        joint_texts = [f"{name} {percent(share)}" for name, share in list(joints.items())[:_NAMED]]
+        rest = f" and {len(joints) - _NAMED} more" if len(joints) > _NAMED else ""
+        lines.append(f"{LIMITS[kind].words}: {', '.join(joint_texts)}{rest} {reference}")
     return lines
 
 
@@ -110,18 +111,18 @@ _JOIN_S = 0.05
 
 def tracking_cards(motion: Motion) -> list[Card]:
     """Cards with reference, measured and commanded positions of every joint, and the error below."""
-    idle, under = spans_of(motion.t, ~motion.active), motion.active[:, None]
+    idle, is_active = spans_of(motion.t, ~motion.active), motion.active[:, None]
     cards = []
     for part in parts_of(motion.configuration):
-        q, reference = motion.q[:, part.in_q], np.where(under, motion.reference[:, part.in_q], np.nan)
-        error = np.where(under, motion.error[:, part.in_v], np.nan)
+        q, reference = motion.q[:, part.in_q], np.where(is_active, motion.reference[:, part.in_q], np.nan)
+        error = np.where(is_active, motion.error[:, part.in_v], np.nan)
         errors = motion.error[motion.active][:, part.in_v]
         size, small = prefix(float(np.abs(errors).max(initial=0.0)))
         rms = size * math.sqrt(float((errors**2).mean())) if len(errors) else math.nan
-        several = len(part.in_q) > 1
+        is_multi_dof = len(part.in_q) > 1
         lines = []
         for k, (name, role) in enumerate(zip(part.positions, ENTRIES, strict=False)):
-            suffix = f" {name}" if several else ""
+            suffix = f" {name}" if is_multi_dof else ""
             if len(errors):
                 lines.append(Line(f"reference{suffix}", reference[:, k], "reference"))
             lines.append(Line(f"measured{suffix}", q[:, k], role))
@@ -154,17 +155,16 @@ def effort_cards(motion: Motion) -> list[Card]:
             note += f", limit \N{PLUS-MINUS SIGN}{limit:g} {part.effort_unit}"
             sides = (("limit", limit, efforts.max(initial=0.0)), ("-limit", -limit, -efforts.min(initial=0.0)))
             # a distant limit is not drawn, because it would flatten the line
-            marks = [Mark(at, label) for label, at, reached in sides if reached > _NEAR * limit]
+            marks = [Mark(value, label) for label, value, largest in sides if largest > _NEAR * limit]
             for n in part.in_v:
                 alarms += _saturated(motion, n)
         lines = _entries(part, efforts, "effort", "effort")
         if "effort" in motion.commanded and len(part.in_v) == 1:
-            asked = motion.commanded["effort"][:, part.in_v[0]]
-            lines.insert(0, Line("commanded", asked, "second"))
+            commanded = motion.commanded["effort"][:, part.in_v[0]]
+            lines.insert(0, Line("commanded", commanded, "second"))
         label = f"effort [{part.effort_unit}]"
-        cards.append(
-            Card(part.title, [Chart(motion.t, lines, label, marks=marks, alarms=alarms, least=ROUNDING)], note)
-        )
+        chart = Chart(motion.t, lines, label, marks=marks, alarms=alarms, least=ROUNDING)
+        cards.append(Card(part.title, [chart], note))
     return cards
 
 
@@ -173,10 +173,10 @@ def motion_findings(motion: Motion, at_limits: float) -> list[Finding]:
 
     at_limits: share of the time under command above which efforts at a limit are grave.
     """
-    at, t = motion.configuration, motion.t
-    found: list[Finding] = []
+    configuration, t = motion.configuration, motion.t
+    findings: list[Finding] = []
     active = motion.mode == MODES.index(ACTIVE)
-    for n, (name, turns) in enumerate(zip(at.velocity_names, at.turns, strict=True)):
+    for n, (name, turns) in enumerate(zip(configuration.velocity_names, configuration.turns, strict=True)):
         unit, speed_unit = ("N m", "rad/s") if turns else ("N", "m/s")
         spans = _saturated(motion, n)
         if spans:
@@ -185,23 +185,23 @@ def motion_findings(motion: Motion, at_limits: float) -> list[Finding]:
                 f"{name}: its effort was at its limit, \N{PLUS-MINUS SIGN}{motion.effort_limit[n]:g} {unit}, for "
                 f"{percent(share)} of the time under command"
             )
-            found.append(Finding(text, spans, grave=share > at_limits))
+            findings.append(Finding(text, spans, grave=share > at_limits))
         limit = float(motion.velocity_limit[n])
         if math.isfinite(limit) and limit > 0.0:
             fast = np.abs(motion.v[:, n]) >= _AT_LIMIT * limit
             if fast.any():
-                most = float(np.abs(motion.v[:, n]).max())
-                text = f"{name}: it was faster than its limit, {limit:g} {speed_unit}: {most:.3g} at most"
-                found.append(Finding(text, spans_of(t, fast, join_s=_JOIN_S), grave=True))
-    for n, name in enumerate(at.position_names):
-        for side, limit, beyond in (
+                fastest = float(np.abs(motion.v[:, n]).max())
+                text = f"{name}: it was faster than its limit, {limit:g} {speed_unit}: {fastest:.3g} at most"
+                findings.append(Finding(text, spans_of(t, fast, join_s=_JOIN_S), grave=True))
+    for n, name in enumerate(configuration.position_names):
+        for side, limit, excess in (
             ("lower", motion.lower[n], motion.lower[n] - motion.q[:, n]),
             ("upper", motion.upper[n], motion.q[:, n] - motion.upper[n]),
         ):
-            if math.isfinite(limit) and (beyond > 0.0).any():
-                text = f"{name}: it was beyond its {side} limit, {limit:g}, by {float(beyond.max()):.3g} at most"
-                found.append(Finding(text, spans_of(t, beyond > 0.0, join_s=_JOIN_S), grave=True))
-    return found
+            if math.isfinite(limit) and (excess > 0.0).any():
+                text = f"{name}: it was beyond its {side} limit, {limit:g}, by {float(excess.max()):.3g} at most"
+                findings.append(Finding(text, spans_of(t, excess > 0.0, join_s=_JOIN_S), grave=True))
+    return findings
 
 
 def _saturated(motion: Motion, n: int) -> list[Span]:
@@ -210,17 +210,18 @@ def _saturated(motion: Motion, n: int) -> list[Span]:
 
 def _at_effort_limit(motion: Motion, n: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     limit = float(motion.effort_limit[n])
-    if not math.isfinite(limit) or limit <= 0.0:  # a limit of 0 belongs to a joint without a motor
+    # a limit of 0 belongs to a joint without a motor
+    if not math.isfinite(limit) or limit <= 0.0:
         return np.zeros(len(motion.t), dtype=np.bool_)
-    reached: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.abs(motion.effort[:, n]) >= _AT_LIMIT * limit
-    return reached & np.isin(motion.mode, [MODES.index(mode) for mode in RUNNING])
+    is_at_limit: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.abs(motion.effort[:, n]) >= _AT_LIMIT * limit
+    return is_at_limit & np.isin(motion.mode, [MODES.index(mode) for mode in RUNNING])
 
 
 def _entries(part: Part, values: Array, label: str, single: Role) -> list[Line]:
-    several = len(part.in_v) > 1
-    roles: Sequence[Role] = ENTRIES if several else (single,)
+    is_multi_dof = len(part.in_v) > 1
+    roles: Sequence[Role] = ENTRIES if is_multi_dof else (single,)
     # the axis, from the name of the velocity, vx or wx
-    names = [f"{label} {name[-1] if len(name) == 2 else name}" if several else label for name in part.velocities]
+    names = [f"{label} {name[-1] if len(name) == 2 else name}" if is_multi_dof else label for name in part.velocities]
     return [Line(name, values[:, k], role) for k, (name, role) in enumerate(zip(names, roles, strict=False))]
 
 
@@ -235,10 +236,10 @@ def plant_section(plant: NodeTelemetry, store: TelemetryStore) -> Section:
         figures = "p50 {:.0f} us, p99 {:.0f} us, p99.9 {:.0f} us, max {:.0f} us".format(*late)
         lines.append(f"lateness of the plant's periods: {figures}")
     if content["differences"]:
-        lines.append(
-            f"the plant is not the model: {', '.join(content['differences'])} (report.json, plant.differences)"
-        )
-    lines += [*_stop_lines(content), *limit_lines(content["by_joint"])]
+        names = ", ".join(content["differences"])
+        lines.append(f"the plant is not the model: {names} (report.json, plant.differences)")
+    texts = (_stop_text(content), _rate_text(content), _refusal_text(content))
+    lines += [*filter(None, texts), *limit_lines(content["by_joint"])]
     findings = _findings(content, plant.recordings.get("plant"))
     return Section(content, lines, findings=findings, verdicts=_verdicts(content, plant, store))
 
@@ -264,23 +265,25 @@ def bounds_of(plant: NodeTelemetry) -> PlantBounds:
 
 def tracking_summary(motion: Motion) -> dict[str, Any]:
     """Returns root mean square and maximum of the tracking error, per entry of v and over all."""
-    error = motion.error[motion.active]
+    error = motion.error[motion.active][:, motion.referenced]
     base = {"samples": len(error), "stride": motion.stride}
     if not len(error):
         return {**base, "rms": None, "max": None, "rms_by_unit": {}, "joints": []}
     rms = np.sqrt((error**2).mean(axis=0))
     worst = np.abs(error).max(axis=0)
+    names, units = (
+        np.array(entries)[motion.referenced].tolist() for entries in (motion.configuration.velocity_names, motion.units)
+    )
     return {
         **base,
         "rms": float(np.sqrt((error**2).mean())),
         "max": float(worst.max()),
         "rms_by_unit": {
-            unit: float(np.sqrt((error[:, [u == unit for u in motion.units]] ** 2).mean()))
-            for unit in sorted(set(motion.units))
+            unit: float(np.sqrt((error[:, [u == unit for u in units]] ** 2).mean())) for unit in sorted(set(units))
         },
         "joints": [
             {"name": name, "unit": unit, "rms": float(r), "max": float(m)}
-            for name, unit, r, m in zip(motion.configuration.velocity_names, motion.units, rms, worst, strict=True)
+            for name, unit, r, m in zip(names, units, rms, worst, strict=True)
         ],
     }
 
@@ -290,13 +293,13 @@ def _tracking_verdict(motion: Motion, bounds: PlantBounds) -> Verdict:
     turns, active = motion.configuration.turns, motion.active
     if not active.any():
         return Verdict(_TRACKING, None, bounds.error_rad, "rad", "no reference was followed")
-    way = motion.configuration.difference(motion.reference[active][0], motion.reference[active])
-    allowed = bounds.errors(turns, way.max(axis=0) - way.min(axis=0))
+    travel = motion.configuration.difference(motion.reference[active][0], motion.reference[active])
+    max_error = bounds.errors(turns, travel.max(axis=0) - travel.min(axis=0))
     error = np.abs(motion.error[active])
     with np.errstate(divide="ignore", invalid="ignore"):
-        row, k = np.unravel_index(np.argmax(np.nan_to_num(error / allowed, nan=0.0, posinf=np.inf)), error.shape)
-    where = f"{motion.configuration.velocity_names[k]} at {motion.t[active][row]:.2f} s"
-    return Verdict(_TRACKING, float(error[row, k]), float(allowed[k]), motion.units[k], where)
+        row, k = np.unravel_index(np.argmax(np.nan_to_num(error / max_error, nan=0.0, posinf=np.inf)), error.shape)
+    place = f"{motion.configuration.velocity_names[k]} at {motion.t[active][row]:.2f} s"
+    return Verdict(_TRACKING, float(error[row, k]), float(max_error[k]), motion.units[k], place)
 
 
 def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: TelemetryStore) -> list[Verdict]:
@@ -305,28 +308,27 @@ def _verdicts(content: Mapping[str, Any], plant: NodeTelemetry, store: Telemetry
     steps, slipped = content["steps"], content["slipped"]
     untimed = "nothing is late in lockstep" if plant.fact("clock") == "lockstep" else ""
     p99_9, longest = (1e-3 * (plant.fact("speed") or 1.0) * float(content[name] or 0.0) for name in LATE[2:])
-    late, lost = (None, None) if untimed else (p99_9, 100.0 * slipped / max(1, slipped + steps))
+    late, time_lost = (None, None) if untimed else (p99_9, 100.0 * slipped / max(1, slipped + steps))
     how_late = untimed or f"99.9 % of the periods; the latest {sized(longest, 'ms')}"
-    asked = bool(content["armed"] or content["refused"] or store.with_fact("law"))
-    under = 100.0 * content["share_under_command"] if asked else None
-    no_command = "" if asked else "nothing commanded the plant"
-    judged = [found for kind, found in content["by_joint"].items() if LIMITS[kind].judged]
-    shares = [(100.0 * share, joint) for found in judged for joint, share in found.items()]
-    most, joint = max(shares, default=(0.0, ""))
+    is_commanded = bool(content["armed"] or content["refused"] or store.with_fact("law"))
+    least = 100.0 * bounds.under_command
+    commanded = 100.0 * content["share_under_command"] if is_commanded else None
+    no_command = "" if is_commanded else "nothing commanded the plant"
+    judged = [joint_shares for kind, joint_shares in content["by_joint"].items() if LIMITS[kind].judged]
+    shares = [(100.0 * share, joint) for joint_shares in judged for joint, share in joint_shares.items()]
+    largest, joint = max(shares, default=(0.0, ""))
     # stops for commands that did not come in time, and no other stop: the robot did nothing wrong
     subject: Subject = "timing" if set(content["causes"]) == {"missed"} and not untimed else "robot"
-    found = [
+    verdicts = [
         Verdict("safe stops", content["stops"], bounds.safe_stops, "", stops, subject=subject),
-        Verdict(
-            "time under command", under, 100.0 * bounds.under_command, "%", no_command, least=True, subject=subject
-        ),
+        Verdict("time under command", commanded, least, "%", no_command, least=True, subject=subject),
         Verdict("lateness", late, 1e3 * bounds.late_s, "ms", how_late, subject="timing"),
-        Verdict("time lost", lost, 100.0 * bounds.slipped, "%", untimed, subject="timing"),
-        Verdict("time at limits", most, 100.0 * bounds.at_limits, "%", joint),
+        Verdict("time lost", time_lost, 100.0 * bounds.slipped, "%", untimed, subject="timing"),
+        Verdict("time at limits", largest, 100.0 * bounds.at_limits, "%", joint),
     ]
     if "plant" not in plant.recordings:
-        found.append(Verdict(_TRACKING, None, bounds.error_rad, "rad", "the plant's motion was not recorded"))
-    return found
+        verdicts.append(Verdict(_TRACKING, None, bounds.error_rad, "rad", "the plant's motion was not recorded"))
+    return verdicts
 
 
 def _plant_summary(plant: NodeTelemetry) -> dict[str, Any]:
@@ -352,50 +354,51 @@ def _plant_summary(plant: NodeTelemetry) -> dict[str, Any]:
     }
 
 
-def _stop_lines(plant: Mapping[str, Any]) -> list[str]:
-    lines = []
-    if plant["stops"]:
-        causes = ", ".join(f"{count} {name}" for name, count in plant["causes"].items())
-        last = f"; the last: {plant['last_stop']}" if plant["last_stop"] else ""
-        lines.append(f"safe stops: {plant['stops']} ({causes}), armed {plant['armed']} times{last}")
-        if _too_slow(plant):
-            lines.append(
-                f"the time between commands exceeded the plant's hold time, {plant['hold_s']:g} s: set its "
-                "control_rate_hz to the controller's rate"
-            )
-    if plant["refused"]:
-        reasons = ", ".join(f"{count} {REFUSALS[name]}" for name, count in plant["refusals"].items())
-        lines.append(f"refused commands: {plant['refused']} ({reasons})")
-    return lines
+def _stop_text(plant: Mapping[str, Any]) -> str:
+    """Returns the number of safe stops with their causes; empty without any."""
+    causes = ", ".join(f"{count} {name}" for name, count in plant["causes"].items())
+    last = f"; the last: {plant['last_stop']}" if plant["last_stop"] else ""
+    return f"safe stops: {plant['stops']} ({causes}), armed {plant['armed']} times{last}" if plant["stops"] else ""
 
 
-def _too_slow(plant: Mapping[str, Any]) -> bool:
-    """Whether every second command was late: then the commands' rate is the cause of the stops, not a fault."""
-    missed = plant["causes"].get("missed", 0)
-    return bool(missed > 1 and plant["hold_s"] and plant["commands"] <= 2 * plant["armed"])
+def _rate_text(plant: Mapping[str, Any]) -> str:
+    """Returns advice if every second command was late: then their rate is the cause of the stops, not a fault."""
+    missed_stops = plant["causes"].get("missed", 0)
+    if not (missed_stops > 1 and plant["hold_s"] and plant["commands"] <= 2 * plant["armed"]):
+        return ""
+    hold = f"the time between commands exceeded the plant's hold time, {plant['hold_s']:g} s"
+    return f"{hold}: set its control_rate_hz to the controller's rate"
+
+
+def _refusal_text(plant: Mapping[str, Any]) -> str:
+    """Returns the number of refused commands with the reasons; empty without any."""
+    reasons = ", ".join(f"{count} {REFUSALS[name]}" for name, count in plant["refusals"].items())
+    return f"refused commands: {plant['refused']} ({reasons})" if plant["refused"] else ""
 
 
 def _findings(plant: Mapping[str, Any], recording: Recording | None) -> list[Finding]:
-    found: list[Finding] = []
-    for line in _stop_lines(plant):
-        if line.startswith("safe stops"):
-            spans: list[Span] = []
-            if recording is not None:
-                stopped = recording.column("mode") == MODES.index(STOPPED)
-                spans = spans_of(running_time(recording.column("t")), stopped)
-            found.append(Finding(line, spans, grave=True))
-        elif line.startswith("refused") and plant["last_refusal"]:
-            found.append(Finding(f"{line}; the last: {plant['last_refusal']}"))
-        else:
-            found.append(Finding(line))
+    findings: list[Finding] = []
+    if stops := _stop_text(plant):
+        spans: list[Span] = []
+        if recording is not None:
+            stopped = recording.column("mode") == MODES.index(STOPPED)
+            spans = spans_of(running_time(recording.column("t")), stopped)
+        findings.append(Finding(stops, spans, grave=True))
+    if rate_text := _rate_text(plant):
+        findings.append(Finding(rate_text))
+    if refusals := _refusal_text(plant):
+        last = f"; the last: {plant['last_refusal']}" if plant["last_refusal"] else ""
+        findings.append(Finding(refusals + last))
     # with a recording, positions beyond limits are found there, with their times
-    by_joint = {kind: of for kind, of in plant["by_joint"].items() if recording is None or kind != "out_of_range"}
-    found += [Finding(line) for line in limit_lines(by_joint)]
+    by_joint = dict(plant["by_joint"])
+    if recording is not None:
+        by_joint.pop("out_of_range", None)
+    findings += [Finding(line) for line in limit_lines(by_joint)]
     if plant["slipped"]:
-        found.append(Finding(f"steps by which the plant fell behind wall time: {plant['slipped']}"))
+        findings.append(Finding(f"steps by which the plant fell behind wall time: {plant['slipped']}"))
     if plant["malformed"]:
-        found.append(Finding(f"commands that could not be read: {plant['malformed']}", grave=True))
-    return found
+        findings.append(Finding(f"commands that could not be read: {plant['malformed']}", grave=True))
+    return findings
 
 
 def _lines(tracking: Mapping[str, Any]) -> list[str]:
@@ -412,8 +415,8 @@ def _notes(stats: Stats) -> str:
     notes = []
     for kind, joints in shares.items():  # the worst joint of each kind
         name, share = next(iter(joints.items()))
-        more = f" +{len(joints) - 1}" if len(joints) > 1 else ""
-        notes.append(f"{name} {LIMITS[kind].brief} {percent(share)}{more}")
+        rest = f" +{len(joints) - 1}" if len(joints) > 1 else ""
+        notes.append(f"{name} {LIMITS[kind].brief} {percent(share)}{rest}")
     notes += [f"{stats[name]} {label}" for name, label in labels if number(stats, name)]
     if stats.get("mode") not in (None, ACTIVE):
         cause = stats.get("cause")
@@ -424,10 +427,9 @@ def _notes(stats: Stats) -> str:
 def at_end(plant: NodeTelemetry) -> str:
     """Returns a summary of safe stops, limits reached and late commands; empty without any."""
     content = _plant_summary(plant)
-    lines = _stop_lines(content)[: 1 + _too_slow(content)] if content["stops"] else []
-    lines += limit_lines(content["by_joint"])
     stale = content["refusals"].get("stale")
-    return "; ".join([*lines, f"{stale} commands were too late"] if stale else lines)
+    late = f"{stale} commands were too late" if stale else ""
+    return "; ".join(filter(None, (_stop_text(content), _rate_text(content), *limit_lines(content["by_joint"]), late)))
 
 
 PANELS = (Panel("plant", plant_section), Panel("tracking", tracking_section))
@@ -445,14 +447,14 @@ class PlantRecording:
     """Records one plant: its true motion, its measurements, its commands."""
 
     def __init__(self, telemetry: Telemetry, plant: Plant) -> None:
-        at = plant.configuration
-        self._plant, self._nq, self._nv = plant, at.nq, at.nv
-        positions = [f"q.{name}" for name in at.position_names]
-        velocities, efforts = ([f"{kind}.{name}" for name in at.velocity_names] for kind in ("v", "tau"))
+        configuration = plant.configuration
+        self._plant, self._nq, self._nv = plant, configuration.nq, configuration.nv
+        positions = [f"q.{name}" for name in configuration.position_names]
+        velocities, efforts = ([f"{kind}.{name}" for name in configuration.velocity_names] for kind in ("v", "tau"))
         self._motion = Recorder(telemetry, CHANNEL, ["t", "session", "mode", *positions, *velocities, *efforts])
         self._measuring = plant.robot.measuring if isinstance(plant.robot, SimulatedRobot) else None
         self._measured: Recorder | None = None
-        commands = [f"command.{name}" for name in at.velocity_names]
+        commands = [f"command.{name}" for name in configuration.velocity_names]
         self._commanded = Recorder(telemetry, COMMANDED, ["t", "session", "interface", *commands])
         self._answered = -1
         self._sensors: dict[str, tuple[Recorder, int]] = {}
@@ -467,19 +469,19 @@ class PlantRecording:
     def row(self) -> None:
         """Records the present state."""
         plant, nq, nv = self._plant, self._nq, self._nv
-        motion = plant.motion
+        safety, motion, time_s = plant.safety, plant.reading.motion, plant.time_s
         row = self._motion.row()
-        row[0], row[1], row[2] = plant.time_s, plant.safety.session, MODES.index(plant.safety.mode)
+        row[0], row[1], row[2] = time_s, safety.session, MODES.index(safety.mode)
         row[3 : 3 + nq], row[3 + nq : 3 + nq + nv], row[3 + nq + nv :] = motion.q, motion.v, plant.effort
-        safety = plant.safety
+        # only new commands: between them the last one is in force
         if safety.command_seq != self._answered:
             self._answered = safety.command_seq
             row = self._commanded.row()
-            row[0], row[1], row[2] = plant.time_s, safety.session, INTERFACES.index(safety.interface)
+            row[0], row[1], row[2] = time_s, safety.session, INTERFACES.index(safety.interface)
             row[3:] = safety.value
         if self._measured is not None:
             row = self._measured.row()
-            row[0], row[1 : 1 + nq], row[1 + nq :] = plant.time_s, plant.q, plant.v
+            row[0], row[1 : 1 + nq], row[1 + nq :] = time_s, plant.q, plant.v
         for name, (recorder, last) in self._sensors.items():
             assert self._measuring is not None
             reading = self._measuring.readings.get(name)
@@ -489,22 +491,22 @@ class PlantRecording:
 
     def flush(self) -> None:
         """Sends the rows kept so far."""
-        for recorder in (self._motion, self._commanded, self._measured, *(each for each, _ in self._sensors.values())):
-            if recorder is not None:
-                recorder.flush()
+        sensors = [recorder for recorder, _ in self._sensors.values()]
+        for recorder in filter(None, (self._motion, self._commanded, self._measured, *sensors)):
+            recorder.flush()
 
 
 def counts(plant: Plant) -> dict[str, float | int | str]:
     """Returns the plant's counters, for its stats."""
     safety = plant.safety
     counters = asdict(safety.counters)
-    refused, stops = counters.pop("refused"), counters.pop("stops")
+    refusals, stops = counters.pop("refused"), counters.pop("stops")
     return {
         **asdict(plant.counters),
         **counters,
-        "refused": sum(refused.values()),
+        "refused": sum(refusals.values()),
         "last_refusal": safety.refusal.sentence if safety.refusal else "",
-        **{f"refused_{reason}": count for reason, count in refused.items()},
+        **{f"refused_{reason}": count for reason, count in refusals.items()},
         "stops": sum(stops.values()),
         "last_stop": safety.last_stop,
         **{f"stops_{cause}": count for cause, count in stops.items()},
@@ -513,17 +515,14 @@ def counts(plant: Plant) -> dict[str, float | int | str]:
 
 
 def _by_joint(plant: Plant) -> dict[str, int]:
-    at, safety, no_motors = plant.configuration, plant.safety, np.zeros(plant.configuration.nv, dtype=np.int64)
-    motors = plant.robot.actuators if isinstance(plant.robot, SimulatedRobot) else None
-    tables: Mapping[str, tuple[Iterable[str], Any]] = {
-        "saturated": (at.velocity_names, safety.saturated),
-        "held_back": (at.velocity_names, safety.held_back),
-        "beyond": (at.velocity_names, safety.beyond),
-        "too_far": (at.velocity_names, safety.too_far),
-        "motor_saturated": (at.velocity_names, no_motors if motors is None else motors.saturated),
-        "out_of_range": (at.position_names, plant.out_of_range),
+    names = plant.configuration.velocity_names
+    tables: dict[str, tuple[Iterable[str], Any]] = {
+        kind: (names, getattr(plant.safety, kind)) for kind in ("saturated", "held_back", "beyond", "too_far")
     }
-    return {f"{kind}.{name}": int(count) for kind in LIMITS for name, count in zip(*tables[kind], strict=True) if count}
+    if isinstance(plant.robot, SimulatedRobot) and plant.robot.actuators is not None:
+        tables["motor_saturated"] = names, plant.robot.actuators.saturated
+    tables["out_of_range"] = plant.configuration.position_names, plant.out_of_range
+    return {f"{kind}.{name}": int(n) for kind, table in tables.items() for name, n in zip(*table, strict=True) if n}
 
 
 class Followed(NamedTuple):
@@ -545,7 +544,8 @@ class Motion:
     """Motion of a plant in the order of its joints, with the rows of all its runs in sequence.
 
     t: (k,) s since the first row, without pauses between runs. q, reference: (k, nq). v, effort, error: (k, nv).
-    active: (k,) whether the plant was under command and its reference is known. mode: (k,) index of its mode in
+    referenced: (nv,) whether a reference moved the joint. active: (k,) whether the plant was under command and its
+    reference is known. mode: (k,) index of its mode in
     `MODES`. stride: rows of the node per recorded row. commanded: (k, nv) the commands in force, unclipped, by
     interface; NaN without a command. effort_limit: (nv,) N m | N. velocity_limit: (nv,) rad/s | m/s. lower, upper:
     (nq,) rad | m.
@@ -558,6 +558,7 @@ class Motion:
     effort: Array
     reference: Array
     error: Array
+    referenced: NDArray[np.bool_]
     active: np.ndarray[Any, np.dtype[np.bool_]]
     mode: Array
     stride: int
@@ -591,13 +592,15 @@ class Part:
     velocities: tuple[str, ...]
 
 
-def parts_of(at: Configuration) -> list[Part]:
+def parts_of(configuration: Configuration) -> list[Part]:
     """Returns the panels of all joints."""
     parts: list[Part] = []
-    for name, joint, in_q, in_v in zip(at.names, at.joints, at.q_slices, at.v_slices, strict=True):
+    for name, joint, in_q, in_v in zip(
+        configuration.names, configuration.joints, configuration.q_slices, configuration.v_slices, strict=True
+    ):
         for turns in (False, True):
             of_q = [k for k in range(joint.nq) if joint.shifts[k] != turns]
-            of_v = [k for k in range(joint.nv) if at.turns[in_v][k] == turns]
+            of_v = [k for k in range(joint.nv) if configuration.turns[in_v][k] == turns]
             if not of_v:
                 continue
             unit = "rad" if turns else "m"
@@ -616,16 +619,18 @@ def parts_of(at: Configuration) -> list[Part]:
     return parts
 
 
-def followed_at(at: Configuration, t: Array, session: Array, followed: Sequence[Followed]) -> tuple[Array, Array]:
+def followed_at(
+    configuration: Configuration, t: Array, session: Array, followed: Sequence[Followed]
+) -> tuple[Array, Array]:
     """Returns the reference's positions (k, nq) and velocities (k, nv) at the plant's times t (k,) s of its runs
     session (k,), or NaN where no reference was followed. Within a run each reference lasts until the next begins.
     """
-    q, v = np.full((len(t), at.nq), np.nan), np.full((len(t), at.nv), np.nan)
-    for k, one in enumerate(followed):
-        later = [other.begin_s for other in followed[k + 1 :] if other.session == one.session]
-        rows = (session == one.session) & (t >= one.begin_s) & (t < min(later, default=math.inf))
-        sample = one.motion.sample(t[rows] - one.begin_s)
-        _, in_q, in_v = at.chosen(list(one.joints))
+    q, v = np.full((len(t), configuration.nq), np.nan), np.full((len(t), configuration.nv), np.nan)
+    for k, reference in enumerate(followed):
+        next_begins = [other.begin_s for other in followed[k + 1 :] if other.session == reference.session]
+        rows = (session == reference.session) & (t >= reference.begin_s) & (t < min(next_begins, default=math.inf))
+        sample = reference.motion.sample(t[rows] - reference.begin_s)
+        _, in_q, in_v = configuration.chosen(list(reference.joints))
         q[np.ix_(rows, in_q)], v[np.ix_(rows, in_v)] = sample.q, sample.v
     return q, v
 
@@ -638,21 +643,22 @@ def commanded_at(
     recording: Of the accepted commands, or None. t: Not decreasing within a run. session: The run of each time, (k,).
     running: (k,) whether the plant was under command.
     """
-    found: dict[Interface, Array] = {}
+    commands: dict[Interface, Array] = {}
     if recording is None or not len(recording.table):
-        return found
+        return commands
     names, values = recording.group("command")
+    # each command is a row when it was accepted, and is in force until the next one of its run
     times, runs, kinds = (recording.column(name) for name in ("t", "session", "interface"))
     for run in dict.fromkeys(runs.tolist()):
-        of, rows = np.flatnonzero(runs == run), np.flatnonzero((session == run) & running)
-        last = np.searchsorted(times[of], t[rows], side="right") - 1
-        rows, last = rows[last >= 0], of[last[last >= 0]]
+        rows_of_run, rows = np.flatnonzero(runs == run), np.flatnonzero((session == run) & running)
+        last = np.searchsorted(times[rows_of_run], t[rows], side="right") - 1
+        rows, last = rows[last >= 0], rows_of_run[last[last >= 0]]
         for k, kind in enumerate(INTERFACES):
-            mine = kinds[last] == k
-            if mine.any():
-                table = found.setdefault(kind, np.full((len(t), len(names)), np.nan))
-                table[rows[mine]] = values[last[mine]]
-    return found
+            is_of_kind = kinds[last] == k
+            if is_of_kind.any():
+                table = commands.setdefault(kind, np.full((len(t), len(names)), np.nan))
+                table[rows[is_of_kind]] = values[last[is_of_kind]]
+    return commands
 
 
 def motion_of(plant: NodeTelemetry, store: TelemetryStore) -> Motion | None:
@@ -666,40 +672,49 @@ def motion_of(plant: NodeTelemetry, store: TelemetryStore) -> Motion | None:
     entries, q = recording.group("q")
     _, v = recording.group("v")
     _, effort = recording.group("tau")
-    joints = plant.fact("configuration") or [{"name": name, "type": "continuous"} for name in entries]
-    at = Configuration.from_wire(joints)
+    joints = plant.fact("configuration") or [{"name": name, "type": UNKNOWN_TYPE} for name in entries]
+    configuration = Configuration.from_wire(joints)
     time, session = recording.column("t"), recording.column("session")
     sessions = set(session.tolist())
+    # every reference of the run, not the last fact: a restarted controller begins a new one
     references = (facts["reference"] for node in store.nodes.values() for facts in node.facts if "reference" in facts)
-    followed = [Followed.of_fact(one) for one in references if one["session"] in sessions]
-    reference, _ = followed_at(at, time, session, followed)
+    followed = [Followed.of_fact(fact) for fact in references if fact["session"] in sessions]
+    reference, _ = followed_at(configuration, time, session, followed)
     mode = recording.column("mode")
-    active = (mode == MODES.index(ACTIVE)) & np.isfinite(reference).all(axis=1)
-    error = at.error(q, reference)
-    if not at.flat or at.wraps.size:
+    joints_of_v = configuration.velocity_joints
+    # Joints that the loops of a robot move have no reference: they are shown without an error.
+    referenced: NDArray[np.bool_] = np.asarray(np.isfinite(reference).any(axis=0))
+    reference = np.where(referenced, reference, q)
+    active = (mode == MODES.index(ACTIVE)) & np.isfinite(reference).all(axis=1) & referenced.any()
+    error = configuration.error(q, reference)
+    if not configuration.flat or configuration.wraps.size:
         # removes full turns and quaternion signs: the reference nearest to the measured position
-        reference = at.integrate(q, error)
+        reference = configuration.integrate(q, error)
 
     def fact(name: str, default: float, size: int) -> Array:
         value = plant.fact(name)
         return np.array(value, dtype=np.float64) if value is not None else np.full(size, default)
 
     return Motion(
-        configuration=at,
+        configuration=configuration,
         t=running_time(time),
         q=q,
         v=v,
         effort=effort,
         reference=reference,
         error=error,
+        referenced=referenced[[configuration.q_slices[configuration.names.index(n)].start for n in joints_of_v]],
         active=active,
         mode=mode,
         stride=recording.stride,
         commanded=commanded_at(
-            plant.recordings.get("commanded"), time, session, np.isin(mode, [MODES.index(one) for one in RUNNING])
+            plant.recordings.get("commanded"),
+            time,
+            session,
+            np.isin(mode, [MODES.index(mode_name) for mode_name in RUNNING]),
         ),
-        effort_limit=fact("effort_limit", math.inf, at.nv),
-        velocity_limit=fact("velocity_limit", math.inf, at.nv),
-        lower=fact("lower", -math.inf, at.nq),
-        upper=fact("upper", math.inf, at.nq),
+        effort_limit=fact("effort_limit", math.inf, configuration.nv),
+        velocity_limit=fact("velocity_limit", math.inf, configuration.nv),
+        lower=fact("lower", -math.inf, configuration.nq),
+        upper=fact("upper", math.inf, configuration.nq),
     )

@@ -3,9 +3,9 @@
     query  <public key>  panda-arm  2026-11-21
     load   <public key>  lab        2026-11-21  revoked=2026-11-22
 
-The list is a text file with one key per line, written by `dyn keys`. Each message is checked against it. The file is
-read again four times a second, because modification times cannot distinguish two quick changes. If the list is invalid,
-unreadable or writable by other users, no client is admitted.
+The list is a text file with one key per line, written by `dyn keys`. It is read again four times a second, because
+modification times cannot distinguish two quick changes, and at each handshake. If the list is invalid, unreadable or
+writable by other users, no client is admitted.
 
     server.key          the server's key pair, readable by its owner only
     allowed             the list
@@ -20,8 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -46,6 +45,7 @@ from dyn_service.service.protocol.keys import (
     write_keys,
 )
 from dyn_service.service.protocol.messages import Role, required_role
+from dyn_service.support.files import replacement
 from dyn_service.support.suggestions import known_instead
 
 _LOG = logging.getLogger(__name__)
@@ -69,13 +69,13 @@ class Caller:
 
     def check(self, query: str) -> None:
         """Raises `PermissionDeniedError` if the caller may not send this query."""
-        needed = required_role(query)
-        if needed > self.role:
+        required = required_role(query)
+        if required > self.role:
             raise PermissionDeniedError(
-                f"{query} needs the role '{needed.name.lower()}', {self.name} has '{self.role.name.lower()}'",
+                f"{query} needs the role '{required.name.lower()}', {self.name} has '{self.role.name.lower()}'",
                 path="query",
             )
-        if needed is Role.LOAD and not self.may_load:
+        if required is Role.LOAD and not self.may_load:
             raise PermissionDeniedError("this server does not let its clients load or unload robots", path="query")
 
 
@@ -86,33 +86,13 @@ def local_caller(name: str, *, allow_load: bool) -> Caller:
 
 @dataclass(frozen=True)
 class AllowedKey:
-    """A line of the list. public: the public key. since, revoked: dates."""
+    """A line of the list. public: the public key. added_on, revoked: dates."""
 
     role: Role
     public: str
     name: str
-    since: date
+    added_on: date
     revoked: date | None = None
-
-
-def read_list(file: Path) -> dict[str, AllowedKey]:
-    """Returns the keys of a list by name, including revoked ones.
-
-    Raises:
-        NotFoundError: The file does not exist.
-        PermissionDeniedError: Users other than its owner can write it or its folder.
-        InvalidArgumentError: The file is not a valid list; the message names the line.
-    """
-    return _parse(file, _read(file))
-
-
-def format_list(keys: Iterable[AllowedKey]) -> str:
-    """Returns the text of a list of these keys."""
-    lines = [_HEAD]
-    for key in keys:
-        end = f"  {_REVOKED}{key.revoked}" if key.revoked else ""
-        lines.append(f"{key.role.name.lower():<5}  {key.public}  {key.name}  {key.since}{end}\n")
-    return "".join(lines)
 
 
 def _read(file: Path) -> bytes:
@@ -145,7 +125,7 @@ def _parse_line(line: str) -> AllowedKey:
     words = line.split()
     if len(words) not in (4, 5):
         raise ValueError(f"expected role, public key, name, date and perhaps {_REVOKED}DATE, found {len(words)} words")
-    role, public, name, since = words[:4]
+    role, public, name, added_on = words[:4]
     if role not in ROLES:
         raise ValueError(f"the role must be one of {', '.join(ROLES)}, found '{role}'")
     if not NAME.fullmatch(name):
@@ -155,27 +135,30 @@ def _parse_line(line: str) -> AllowedKey:
         if not words[4].startswith(_REVOKED):
             raise ValueError(f"the last word must be {_REVOKED}DATE, found '{words[4]}'")
         revoked = date.fromisoformat(words[4].removeprefix(_REVOKED))
-    return AllowedKey(ROLES[role], check_public(public, "the second word"), name, date.fromisoformat(since), revoked)
+    return AllowedKey(ROLES[role], check_public(public, "the second word"), name, date.fromisoformat(added_on), revoked)
 
 
-ROLES: Mapping[str, Role] = {role.name.lower(): role for role in Role}  # the roles by their names in the list
+# the roles by their names in the list
+ROLES: Mapping[str, Role] = {role.name.lower(): role for role in Role}
 
 
 class AccessList:
     """The list used by a running server; a `DynError` if it is missing or invalid. All calls come from one thread.
 
-    `own` is the server's own public key, which is also allowed; the server's self-test uses it.
+    `server_public` is the server's own public key, which is also allowed, for `health` requests of the server's own
+    process.
     """
 
-    def __init__(self, file: Path, own: str) -> None:
+    def __init__(self, file: Path, server_public: str) -> None:
         self._file = file
-        self._own = own
+        self._server_public = server_public
         self._content = _read(file)
-        self._listed: Mapping[str, AllowedKey] = {}
+        self._keys_by_public: Mapping[str, AllowedKey] = {}
         """All keys of the last valid list, including revoked ones, by public key."""
         self._callers = self._take_over(_parse(file, self._content))
         self._next_ns = 0
-        self.losses = 0  # number of changes that removed a key
+        # called after each change, with `caller` by the new list
+        self.changed: Callable[[], None] = lambda: None
         self.fault: str | None = None  # why the list admits no client, or None if it is valid
 
     @property
@@ -189,15 +172,16 @@ class AccessList:
 
     def name_of(self, public: str) -> str:
         """Returns the name of a key for the log: its name in the list if known."""
-        listed = self._listed.get(public)
-        return f"key {listed.name}" if listed else f"key {public}"
+        allowed_key = self._keys_by_public.get(public)
+        return f"key {allowed_key.name}" if allowed_key else f"key {public}"
 
     def refusal(self, public: str) -> str:
         """Returns why this key is not allowed."""
         if self.fault is not None:
             return f"the list {self._file} is invalid, so no key is allowed"
-        listed = self._listed.get(public)
-        return f"it was revoked on {listed.revoked}" if listed and listed.revoked else "it is not on the list"
+        allowed_key = self._keys_by_public.get(public)
+        revoked = allowed_key.revoked if allowed_key else None
+        return f"it was revoked on {revoked}" if revoked else "it is not on the list"
 
     def check(self, *, at_once: bool = False) -> None:
         """Reads the list again, at most four times a second unless `at_once`."""
@@ -218,23 +202,23 @@ class AccessList:
         else:
             _LOG.warning("the list of keys has changed: %d keys are allowed", len(callers) - 1)
             self.fault = None
-        self.losses += not self._callers.keys() <= callers.keys()
         self._content, self._callers = content, callers
+        self.changed()
 
     def _take_over(self, keys: Mapping[str, AllowedKey]) -> dict[str, Caller]:
-        self._listed = {key.public: key for key in keys.values()}
+        self._keys_by_public = {key.public: key for key in keys.values()}
         return self._callers_of(keys.values())
 
     def _callers_of(self, keys: Iterable[AllowedKey]) -> dict[str, Caller]:
         callers = {key.public: Caller(self.name_of(key.public), key.role) for key in keys if key.revoked is None}
-        return {**callers, self._own: Caller("the server itself", Role.QUERY)}
+        return {**callers, self._server_public: Caller("the server itself", Role.QUERY)}
 
 
 def default_folder() -> Path:
     """Returns the folder of keys used by default."""
-    chosen = os.environ.get("DYN_SERVICE_KEYS")
-    if chosen:
-        return Path(chosen)
+    folder = os.environ.get("DYN_SERVICE_KEYS")
+    if folder:
+        return Path(folder)
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "dyn_service" / "keys"
 
@@ -262,12 +246,31 @@ class KeyFolder:
         """Returns the list that a server checks clients against."""
         return AccessList(self.list_file, self.server_keys().public)
 
+    def for_server(self) -> tuple[Keys, AccessList]:
+        """Returns the server's keys and its list of allowed keys.
+
+        Raises:
+            FailedPreconditionError: There are no keys yet.
+            DynError: The keys or the list are invalid.
+        """
+        try:
+            return self.server_keys(), self.access_list()
+        except NotFoundError as fault:
+            raise FailedPreconditionError(
+                f"an endpoint needs keys, and {fault}: dyn keys new NAME makes the server's and a client's", path="keys"
+            ) from None
+
     # used by `dyn keys`
 
     def entries(self) -> dict[str, AllowedKey]:
-        """Returns the keys of the list by name, including revoked ones; empty if there is no list."""
+        """Returns the keys of the list by name, including revoked ones; empty if there is no list.
+
+        Raises:
+            PermissionDeniedError: Users other than its owner can write it or its folder.
+            InvalidArgumentError: The file is not a valid list; the message names the line.
+        """
         try:
-            return read_list(self.list_file)
+            return _parse(self.list_file, _read(self.list_file))
         except NotFoundError:
             return {}
 
@@ -276,14 +279,14 @@ class KeyFolder:
         with self._changing():
             return self._make_server()
 
-    def make(self, name: str, role: Role, *, public: str = "", to: Path | None = None) -> Path | None:
+    def make(self, name: str, role: Role, *, public: str = "", destination: Path | None = None) -> Path | None:
         """Allows a key, and makes its file unless a public key is given. Makes the server's key pair if missing.
 
         Args:
             name: A new name, or the name of a revoked key.
             role: The role of the key.
             public: The client's public key; empty: a key pair is made.
-            to: The file to write; None is `NAME.key` in this folder.
+            destination: The file to write; None is `NAME.key` in this folder.
 
         Returns:
             The file written, which contains the client's secret key and the server's public key.
@@ -298,7 +301,7 @@ class KeyFolder:
             keys = make_keys(name, server.public)
             if name in entries and entries[name].revoked is None:
                 raise FailedPreconditionError(f"the name '{name}' is allowed already: revoke it first", path="name")
-            file = None if public else to or self.folder / f"{name}.key"
+            file = None if public else destination or self.folder / f"{name}.key"
             public = check_public(public, "public") if public else keys.public
             if public == server.public or any(key.public == public for key in entries.values() if key.name != name):
                 raise FailedPreconditionError("this public key has another name already", path="public")
@@ -324,9 +327,8 @@ class KeyFolder:
         with self._changing():
             entries = self.entries()
             if name not in entries:
-                raise NotFoundError(
-                    f"there is no key '{name}'{known_instead(name, entries, 'the keys are')}", path="name"
-                )
+                hint = known_instead(name, entries, "the keys are")
+                raise NotFoundError(f"there is no key '{name}'{hint}", path="name")
             entries[name] = replace(entries[name], revoked=entries[name].revoked or date.today())
             self._write_list(entries)
             return entries[name]
@@ -339,17 +341,12 @@ class KeyFolder:
         return keys
 
     def _write_list(self, entries: dict[str, AllowedKey]) -> None:
-        descriptor, temporary = tempfile.mkstemp(dir=self.folder, prefix=".allowed-")  # mode 0600
-        try:
-            with os.fdopen(descriptor, "w", encoding="ascii") as writing:
-                writing.write(format_list(entries.values()))
-                writing.flush()
-                os.fsync(writing.fileno())
-            os.replace(temporary, self.list_file)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
+        lines = [_HEAD]
+        for key in entries.values():
+            end = f"  {_REVOKED}{key.revoked}" if key.revoked else ""
+            lines.append(f"{key.role.name.lower():<5}  {key.public}  {key.name}  {key.added_on}{end}\n")
+        with replacement(self.list_file, 0o600) as writing:
+            writing.write("".join(lines).encode("ascii"))
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

@@ -44,17 +44,17 @@ class _Refusals:
         self._last: dict[str, tuple[float, int]] = {}
         self._turn = threading.Lock()
 
-    def skipped(self, who: str) -> int | None:
+    def skipped(self, caller: str) -> int | None:
         """Returns the number of refusals skipped before this one, or None if this one is skipped too."""
         now = time.monotonic()
         with self._turn:
-            logged_s, count = self._last.get(who, (-_REFUSALS_EVERY_S, 0))
+            logged_s, count = self._last.get(caller, (-_REFUSALS_EVERY_S, 0))
             if now - logged_s < _REFUSALS_EVERY_S:
-                self._last[who] = (logged_s, count + 1)
+                self._last[caller] = (logged_s, count + 1)
                 return None
             if len(self._last) >= _MAX_CALLERS:
                 self._last.clear()
-            self._last[who] = (now, 0)
+            self._last[caller] = (now, 0)
             return count
 
 
@@ -92,37 +92,22 @@ def write(change: Change) -> None:
     skipped = 0 if change.outcome == "ok" else _refusals.skipped(change.who)
     if skipped is None:
         return
-    when = datetime.now(UTC).isoformat(timespec="milliseconds")
+    time_utc = datetime.now(UTC).isoformat(timespec="milliseconds")
     fields = {name: value for name, value in msgspec.structs.asdict(change).items() if value is not None}
-    AUDIT.info(json.dumps({"time": when, **fields, **({"left_out": skipped} if skipped else {})}))
+    AUDIT.info(json.dumps({"time": time_utc, **fields, **({"left_out": skipped} if skipped else {})}))
 
 
 record: Callable[[Change], None] = write
-"""Receives each change. A worker process replaces it, to send the change to the server's process, which logs all
-entries.
-"""
+"""Receives each change. In a worker process it sends the change to the server's process, which logs it."""
 
 
-def open_audit(file: Path) -> logging.Handler:
-    """Starts to write changes to a file; returns the log handler, to be closed by `close_audit`.
+class AuditFile(logging.Handler):
+    """Writes changes to a file until it is closed.
 
     Raises:
         PermissionDeniedError: The file cannot be written, or other users may read or write it.
         InvalidArgumentError: It is not a regular file.
     """
-    handler = _AuditFile(file)
-    AUDIT.addHandler(handler)
-    return handler
-
-
-def close_audit(handler: logging.Handler) -> None:
-    """Stops what `open_audit` started."""
-    AUDIT.removeHandler(handler)
-    handler.close()
-
-
-class _AuditFile(logging.Handler):
-    """Appends each line with a single write, so that lines of several processes do not mix."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -140,13 +125,15 @@ class _AuditFile(logging.Handler):
         except (PermissionDeniedError, InvalidArgumentError):
             self.close()
             raise
+        AUDIT.addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Appends a line. A full disk fails no request; it is reported once on stderr."""
+        # in a single write, so that lines of several processes do not mix
         line = b"\n" * self._torn + (record.getMessage() + "\n").encode()
         try:
-            written = os.write(self._descriptor, line)
-            failed = self._torn = written != len(line)
+            count = os.write(self._descriptor, line)
+            failed = self._torn = count != len(line)
             cause = "the disk is full"
         except OSError as fault:
             failed, cause = True, str(fault.strerror)
@@ -156,6 +143,7 @@ class _AuditFile(logging.Handler):
 
     def close(self) -> None:
         """Closes the file."""
+        AUDIT.removeHandler(self)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -29,11 +29,11 @@ class Durations:
             self.longest_ns = duration_ns
 
     def __add__(self, other: Durations) -> Durations:
-        both = Durations()
-        both.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
-        both.total_ns = self.total_ns + other.total_ns
-        both.longest_ns = max(self.longest_ns, other.longest_ns)
-        return both
+        total = Durations()
+        total.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
+        total.total_ns = self.total_ns + other.total_ns
+        total.longest_ns = max(self.longest_ns, other.longest_ns)
+        return total
 
     def filled(self) -> list[int]:
         """Returns the buckets up to the last nonzero one."""
@@ -41,11 +41,11 @@ class Durations:
 
     def quantile_us(self, fraction: float) -> int:
         """Returns the upper bound, in microseconds, of the bucket that contains the quantile."""
-        wanted = fraction * sum(self.buckets)
-        seen = 0
+        rank = fraction * sum(self.buckets)
+        count_so_far = 0
         for power, count in enumerate(self.buckets):
-            seen += count
-            if count and seen >= wanted:
+            count_so_far += count
+            if count and count_so_far >= rank:
                 return min(1 << power, self.longest_ns // 1000)
         return 0
 
@@ -114,11 +114,11 @@ class Metrics:
             requests = {}
             for query in sorted({*self._answered, *self._fast, *self._refused}):
                 durations = self._answered.get(query, Durations()) + self._fast.get(query, Durations())
-                answered, refused = sum(durations.buckets), self._refused[query]
-                if answered or refused:
+                answer_count, refusal_count = sum(durations.buckets), self._refused[query]
+                if answer_count or refusal_count:
                     requests[query] = {
-                        "answered": answered,
-                        "refused": refused,
+                        "answered": answer_count,
+                        "refused": refusal_count,
                         "p50_us": durations.quantile_us(0.5),
                         "p99_us": durations.quantile_us(0.99),
                         "max_us": durations.longest_ns // 1000,

@@ -13,6 +13,7 @@ from typing import Any
 from dyn_service.api.cost import Cost, of_query
 from dyn_service.api.queries import Query, Row
 from dyn_service.api.spec import Computation, Dimensions
+from dyn_service.engine.computations import functions_of
 from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError
 from dyn_service.parsing.xml_elements import ReadLimits
 from dyn_service.service.protocol.limits import RequestLimits
@@ -23,7 +24,7 @@ def predict_cost(row: Row, sizes: Dimensions, inputs: Mapping[str, Any], options
     if isinstance(row, Query):
         return of_query(row, sizes, inputs, options)
     assert isinstance(row, Computation)
-    cost: Cost = row.function("cost")(sizes, inputs, options)
+    cost: Cost = functions_of(row).cost(sizes, inputs, options)
     return cost
 
 
@@ -36,9 +37,9 @@ def check_cost(row: Row, cost: Cost, limits: RequestLimits) -> None:
         (cost.steps, limits.max_steps, "steps", "options.steps"),
         (cost.states, limits.max_states, "states", "inputs"),
     )
-    for found, most, name, path in counts:
-        if found > most:
-            text = f"{_size_text(row, cost)}; the limit is {most} {name} in one request{_hint(name)}"
+    for count, max_count, name, path in counts:
+        if count > max_count:
+            text = f"{_size_text(row, cost)}; the limit is {max_count} {name} in one request{_hint(name)}"
             raise ResourceExhaustedError(text, path=path)
     amounts = (
         (cost.reply_bytes, limits.max_reply_bytes, "the answer takes {} bytes, the limit is {}"),
@@ -67,7 +68,8 @@ def meter(
     def check(share: float) -> None:
         """Raises a `DynError` once the computation has used its CPU time or the deadline has passed."""
         nonlocal began
-        began = clock() if began is None else began  # from the first call on, so that compilation does not count
+        # from the first call on, so that compilation does not count
+        began = clock() if began is None else began
         if clock() - began > limits.max_work_s * 1e9:
             raise ResourceExhaustedError(
                 f"{row.name} has worked for {limits.max_work_s:g} s, the limit, and is {share:.0%} done: ask for fewer "
@@ -94,13 +96,13 @@ def read_limits(limits: RequestLimits) -> ReadLimits:
 
 
 def _size_text(row: Row, cost: Cost) -> str:
-    counted = [f"{' x '.join(map(str, cost.lead))} states" if cost.lead else "one state"]
-    counted += [f"{cost.steps} steps"] if cost.steps else []
+    sizes = [f"{' x '.join(map(str, cost.lead))} states" if cost.lead else "one state"]
+    sizes += [f"{cost.steps} steps"] if cost.steps else []
     if cost.segments:
-        counted = [f"{cost.segments} segments", f"{' x '.join(map(str, cost.lead)) or 'one'} frames"]
-    counted += [f"{cost.wrenches} wrenches"] if cost.wrenches else []
-    counted += [f"{cost.contacts} contacts"] if cost.contacts else []
-    return f"{row.name} asks for {' and '.join(counted) if len(counted) < 3 else ', '.join(counted)}"
+        sizes = [f"{cost.segments} segments", f"{' x '.join(map(str, cost.lead)) or 'one'} frames"]
+    sizes += [f"{cost.wrenches} wrenches"] if cost.wrenches else []
+    sizes += [f"{cost.contacts} contacts"] if cost.contacts else []
+    return f"{row.name} asks for {' and '.join(sizes) if len(sizes) < 3 else ', '.join(sizes)}"
 
 
 def _suggestion(cost: Cost, share: float) -> str:

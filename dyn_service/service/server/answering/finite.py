@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 _WRENCH_PARTS = ("torque", "force", "point")
-_AS_THEY_ARE = BY_NAME | {"overlay"}  # kinds of input that are not clipped, because they contain no numbers of a state
-_HUGE = 1e50  # inputs of a computation beyond this are the cause of an overflow; no quantity in SI units is near
+# kinds of input that are not clipped, because they contain no numbers of a state
+_AS_THEY_ARE = BY_NAME | {"overlay"}
+# inputs of a computation beyond this are the cause of an overflow; no quantity in SI units is near
+_HUGE = 1e50
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,8 @@ def first_not_finite(outputs: Any, name: str = "") -> NotFinite | None:
         elif isinstance(outputs, list | tuple):
             parts = [(f"{name}[{k}]", value) for k, value in enumerate(outputs) if not isinstance(value, str)]
         for key, value in parts:
-            if (found := first_not_finite(value, key)) is not None:
-                return found
+            if (entry := first_not_finite(value, key)) is not None:
+                return entry
         return None
     if is_finite(array):
         return None
@@ -76,32 +78,32 @@ def first_not_finite(outputs: Any, name: str = "") -> NotFinite | None:
 
 
 class Diagnosis:
-    """Why one state of a query has no finite answer on the robot that `acting` returns for its inputs and options."""
+    """Why one state of a query has no finite answer, on the robot that `robot_for` returns for inputs and options."""
 
     def __init__(
         self,
-        acting: Callable[[Mapping[str, Any], Mapping[str, Any]], Robot],
+        robot_for: Callable[[Mapping[str, Any], Mapping[str, Any]], Robot],
         row: Query,
         inputs: Mapping[str, Any],
         options: Mapping[str, Any],
     ) -> None:
-        self._acting = acting
-        self._robot = acting(inputs, options)
+        self._robot_for = robot_for
+        self._robot = robot_for(inputs, options)
         self._row = row
         self._inputs = inputs
         self._options = options
 
-    def of_output(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
+    def of_output(self, number: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
         """Returns the error for an output of the row; `ask` returns the outputs, packed or not, for other inputs."""
-        text, lead = _described(self._row, found, self._names())
-        spec, method = self._row.outputs[found.output], self._options.get(self._row.kernel_option or "", "")
-        singular = spec.singular if np.isnan(found.value) and spec.singular_by in ("", method) else ""
+        text, lead = _describe(self._row, number, self._names())
+        spec, method = self._row.outputs[number.output], self._options.get(self._row.kernel_option or "", "")
+        singular = spec.singular if np.isnan(number.value) and spec.singular_by in ("", method) else ""
         return self._explain(text, lead, ask, inverts=bool(self._row.inverts_mass_matrix), singular=singular)
 
-    def of_residual(self, found: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
+    def of_residual(self, number: NotFinite, ask: Callable[[Mapping[str, Any]], Any]) -> DynError:
         """Returns the error for a residual of the verification, whose formulations invert the mass matrix."""
-        text = f"verify of {self._row.name} gives {found.output} = {found.value}{_state_text(found.index)}"
-        return self._explain(text, found.index, ask, inverts=self._robot.massless_joint is None)
+        text = f"verify of {self._row.name} gives {number.output} = {number.value}{_state_text(number.index)}"
+        return self._explain(text, number.index, ask, inverts=self._robot.massless_joint is None)
 
     def _explain(
         self,
@@ -112,7 +114,7 @@ class Diagnosis:
         inverts: bool,
         singular: str = "",
     ) -> DynError:
-        inputs = {name: self._at(name, value, lead) for name, value in self._inputs.items()}
+        inputs = {name: self._input_at(name, value, lead) for name, value in self._inputs.items()}
         pose = self._row.pose
         q = None if pose is None else inputs.get(pose)
         if q is not None and q.shape == (self._robot.nq,):
@@ -126,7 +128,7 @@ class Diagnosis:
                 )
         ordinary = {name: self._clipped(name, value) for name, value in inputs.items()}
         if inverts and q is not None and q.shape == (self._robot.nq,):
-            joint = self._acting(inputs, self._options).singular_joint(ordinary[pose or ""])
+            joint = self._robot_for(inputs, self._options).singular_joint(ordinary[pose or ""])
             if joint is not None:
                 return FailedPreconditionError(
                     f"{text}: the mass matrix is singular at this state: the links moved by joint '{joint}' have no "
@@ -136,12 +138,12 @@ class Diagnosis:
             return FailedPreconditionError(f"{text}: {singular.format_map(inputs)}")
         if _is_answered(ask, ordinary):
             return _overflow(text, _largest(_entries(self._row, inputs, self._names())))
-        laid = self._row.overlay
-        if laid is not None and laid in ordinary and _is_answered(ask, {**ordinary, laid: None}):
+        overlay = self._row.overlay
+        if overlay is not None and overlay in ordinary and _is_answered(ask, {**ordinary, overlay: None}):
             return InvalidArgumentError(
-                f"{text}, also with inputs of ordinary size, but not without the {laid}: its numbers are too large or "
-                "too small for a double",
-                path=f"inputs.{laid}",
+                f"{text}, also with inputs of ordinary size, but not without the {overlay}: its numbers are too large "
+                "or too small for a double",
+                path=f"inputs.{overlay}",
             )
         return FailedPreconditionError(
             f"{text}, also with inputs of ordinary size: products of the masses, inertias and lengths of robot "
@@ -152,13 +154,13 @@ class Diagnosis:
         rows = None if self._row.rows_option is None else self._options[self._row.rows_option]
         return _dimension_names(self._robot) | ({} if rows is None else {str(self._row.row_dimension): rows})
 
-    def _at(self, name: str, value: Any, lead: tuple[int, ...]) -> Any:
+    def _input_at(self, name: str, value: Any, lead: tuple[int, ...]) -> Any:
         """Returns the input at one state of the batch."""
         spec = self._row.inputs[name]
         if spec.kind == "wrenches":
             return _each_vector(value, lambda vector: _entry(vector, 1, lead))
         if spec.kind == "link":
-            return _named(value, lead)
+            return _link_name_at(value, lead)
         if spec.kind == "directions":
             return value
         if spec.kind == "overlay":
@@ -169,8 +171,8 @@ class Diagnosis:
         """Returns the first revolute joint whose angle is beyond the limit."""
         from dyn_service.kernels.trig import LIMIT
 
-        at = self._robot.configuration
-        for name, is_angle, angle in zip(at.position_names, at.angles, q, strict=True):
+        configuration = self._robot.configuration
+        for name, is_angle, angle in zip(configuration.position_names, configuration.angles, q, strict=True):
             if is_angle and abs(angle) > LIMIT:
                 return name
         return None
@@ -184,18 +186,18 @@ class Diagnosis:
             return _each_vector(value, lambda vector: np.clip(vector, -1.0, 1.0))
         if kind in _AS_THEY_ARE:
             return value
-        cut: Array = np.clip(value, -1.0, 1.0)
+        clipped: Array = np.clip(value, -1.0, 1.0)
         if kind == "position" and value.shape == (self._robot.nq,):
-            cut = np.where(self._robot.configuration.shifts, cut, value)
-        return cut
+            clipped = np.where(self._robot.configuration.shifts, clipped, value)
+        return clipped
 
 
 def explain_computation(
-    row: Computation, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], robot: Robot | None
+    row: Computation, number: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], robot: Robot | None
 ) -> DynError:
     """Returns the error for an output of a computation, from the decoded inputs and the options of the request."""
     names = {} if robot is None else _dimension_names(robot)
-    text, _ = _described(row, found, names)
+    text, _ = _describe(row, number, names)
     entries = [*_entries(row, inputs, names)]
     for name, value in options.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -206,9 +208,9 @@ def explain_computation(
     return FailedPreconditionError(f"{text}: the computation diverges or reaches a singular state")
 
 
-def defect(query: str, found: NotFinite) -> DynError:
+def defect(query: str, number: NotFinite) -> DynError:
     """Returns the error for an answer about the server itself."""
-    text = f"{query} gives {found.output} = {found.value}"
+    text = f"{query} gives {number.output} = {number.value}"
     return InternalError(f"{text}: a defect of the server, not caused by the request")
 
 
@@ -232,7 +234,7 @@ def _place_in(shape: tuple[int, ...], lead: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(k if size > 1 else 0 for k, size in zip(lead[len(lead) - len(shape) :], shape, strict=True))
 
 
-def _named(names: Any, lead: tuple[int, ...]) -> Any:
+def _link_name_at(names: Any, lead: tuple[int, ...]) -> Any:
     """Returns the link's name at one state of the batch."""
     for k in _place_in(lead_of("link", names), lead):
         names = names[k]
@@ -247,16 +249,16 @@ def _each_vector(wrenches: Sequence[Wrench], change: Callable[[Array], Array]) -
     ]
 
 
-def _described(
-    row: Query | Computation, found: NotFinite, names: Mapping[str, Sequence[str]]
+def _describe(
+    row: Query | Computation, number: NotFinite, names: Mapping[str, Sequence[str]]
 ) -> tuple[str, tuple[int, ...]]:
     """Returns which number of an answer is not finite, as text, and its state of the batch."""
-    between = row.intermediate_outputs if isinstance(row, Computation) else {}
-    spec = {**row.outputs, **between}.get(found.output)
+    intermediate_specs = row.intermediate_outputs if isinstance(row, Computation) else {}
+    spec = {**row.outputs, **intermediate_specs}.get(number.output)
     dims = () if spec is None else spec.shape
-    lead = found.index[: len(found.index) - len(dims)]
-    place = _named_place(dims, found.index[len(lead) :], names)
-    return f"{row.name} gives {found.output}{place} = {found.value}{_state_text(lead)}", lead
+    lead = number.index[: len(number.index) - len(dims)]
+    place = _named_place(dims, number.index[len(lead) :], names)
+    return f"{row.name} gives {number.output}{place} = {number.value}{_state_text(lead)}", lead
 
 
 def _state_text(lead: tuple[int, ...]) -> str:
@@ -277,7 +279,7 @@ def _entries(
                 parts = {
                     part: np.abs(np.asarray(getattr(wrench, part), float)).max(initial=0.0) for part in _WRENCH_PARTS
                 }
-                part = max(parts, key=lambda each: parts[each])
+                part = max(parts, key=lambda name: parts[name])
                 path = f"wrenches[{number}].{part}"
                 yield _Entry(f"{path} on link '{wrench.link}'", f"inputs.{path}", float(parts[part]))
 
@@ -295,10 +297,10 @@ def _overflow(text: str, largest: _Entry) -> InvalidArgumentError:
 
 def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
     """Returns the names along each dimension, by its symbol."""
-    at = robot.configuration
+    configuration = robot.configuration
     return {
-        "nq": at.position_names,
-        "nv": at.velocity_names,
+        "nq": configuration.position_names,
+        "nv": configuration.velocity_names,
         "nr": robot.tree.rate_joints,
         "nm": robot.tree.moving_joints,
         "nl": robot.link_names,
@@ -308,11 +310,11 @@ def _dimension_names(robot: Robot) -> dict[str, Sequence[str]]:
 
 def _named_place(dims: Sequence[str | int], index: tuple[int, ...], names: Mapping[str, Sequence[str]]) -> str:
     """Returns the place of an entry as text: ` of joint 'elbow'`, ` of link 'hand' [2]`."""
-    names_found, rest = [], []
+    owners, rest = [], []
     for symbol, k in zip(dims, index[len(index) - len(dims) :], strict=False):
-        along = names.get(str(symbol))
-        if along is None:
+        axis_names = names.get(str(symbol))
+        if axis_names is None:
             rest.append(k)
         else:
-            names_found.append(f"{'link' if symbol == 'nl' else 'joint'} '{along[k]}'")
-    return (f" of {' and '.join(names_found)}" if names_found else "") + (f" {rest}" if rest else "")
+            owners.append(f"{'link' if symbol == 'nl' else 'joint'} '{axis_names[k]}'")
+    return (f" of {' and '.join(owners)}" if owners else "") + (f" {rest}" if rest else "")

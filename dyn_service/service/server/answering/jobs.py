@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
+from operator import itemgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dyn_service.api.queries import QUERIES
+from dyn_service.api.lists import names_queries
 from dyn_service.errors import DeadlineExceededError
 from dyn_service.model.order import Order
 from dyn_service.service.protocol.limits import NOTICE_PERIOD_MS
@@ -61,13 +62,14 @@ Envelope = tuple[Any, bool]
 class Task:
     """A request that waits for a worker.
 
-    payload: its bytes. received_ns: its arrival, on the clock of `time.perf_counter_ns`. head: its id, query and robot.
-    job: the request as read; None if reading it takes too long for the server's thread. long: whether it may take
-    seconds, because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: the
-    kernel that answers it, if known. needs_kernel: whether that is still missing; the worker then makes it even after
-    the deadline. next_notice_ns: earliest time of its next notice. losses: workers lost while computing it. unread:
-    workers lost before they read it. waits_for_kernel: whether it may wait for a kernel being compiled. cancelled:
-    whether the client no longer waits. answered: whether it was refused while its worker still has it.
+    payload: its bytes. received_ns: its arrival, on the clock of `time.perf_counter_ns`. head: its id, query and
+    robot. job: the request as read; None if reading it takes too long for the server's thread. long: whether it may
+    take seconds, because it computes at length or needs a missing kernel. caller: as `Job.caller`. kernel: the
+    kernel that answers it, if known. needs_kernel: whether that is still missing; the worker then makes it even
+    after the deadline. next_notice_ns: earliest time of its next notice. losses: workers lost while computing it.
+    unread_losses: workers lost before they read it. waits_for_kernel: whether it may wait for a kernel being
+    compiled. cancelled: whether the client no longer waits. is_refused: whether it was refused while its worker
+    still has it.
     """
 
     envelope: Envelope
@@ -81,10 +83,10 @@ class Task:
     needs_kernel: bool = False
     next_notice_ns: int = 0
     losses: int = 0
-    unread: int = 0
+    unread_losses: int = 0
     waits_for_kernel: bool = True
     cancelled: bool = False
-    answered: bool = False
+    is_refused: bool = False
 
     @property
     def peer(self) -> Any:
@@ -112,7 +114,8 @@ def due_ns(request: Request | RequestHead, received_ns: int, excused_ns: float) 
 
 
 _MAX_PACES = 1024
-_HALF_LIFE_NS = 1e9  # after which a request is expected to take half of the time, so that it is tried again
+# after which a request is expected to take half of the time, so that it is tried again
+_HALF_LIFE_NS = 1e9
 
 
 class Paces:
@@ -124,11 +127,12 @@ class Paces:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], tuple[float, int]] = {}  # ns per byte, and when it was measured
+        # ns per byte, and when it was measured
+        self._known: dict[tuple[Any, ...], tuple[float, int]] = {}
 
     def note(self, task: Task, took_ns: int, now_ns: int, *, finished: bool) -> None:
         """Notes the time of a worker for a task. finished: whether the task was computed; False: it was given up."""
-        if task.head.query not in QUERIES:
+        if not names_queries(task.head.query):
             return
         kind, pace = self._kind(task), took_ns / task.size
         if kind in self._known:
@@ -226,9 +230,9 @@ class Schedule:
     def __init__(self) -> None:
         self._short: _Line = {}
         self._long: _Line = {}
-        self._came = count()
+        self._arrivals = count()
         self._turn = 0
-        self._before = count(-1, -1)
+        self._earlier_turns = count(-1, -1)
         self._last_turns: OrderedDict[int, int] = OrderedDict()
         self._count = 0
 
@@ -236,20 +240,20 @@ class Schedule:
         return self._count
 
     def __iter__(self) -> Iterator[Task]:
-        return (task for line in (self._short, self._long) for own in line.values() for task in own)
+        return (task for line in (self._short, self._long) for tasks in line.values() for task in tasks)
 
     def add(self, task: Task) -> None:
         """Appends the task to its peer's. A new peer starts at the current turn, so that reconnecting gains nothing."""
         if hash(task.peer) not in self._last_turns:
             self._remember(task.peer, self._turn)
-        self._line(task).setdefault(task.peer, OrderedDict())[task] = next(self._came)
+        self._line(task).setdefault(task.peer, OrderedDict())[task] = next(self._arrivals)
         self._count += 1
 
     def put_back(self, task: Task) -> None:
         """Queues a task again that was started before; it is next."""
         self.add(task)
         self._line(task)[task.peer].move_to_end(task, last=False)
-        self._remember(task.peer, next(self._before))
+        self._remember(task.peer, next(self._earlier_turns))
 
     def discard(self, task: Task) -> bool:
         """Removes the task; returns whether it was queued."""
@@ -283,9 +287,9 @@ class Schedule:
     def _first(self, line: _Line) -> tuple[int, int, Task]:
         """Returns the next task of a queue: its peer's last turn, its arrival number, and the task."""
         last = self._last_turns.get
-        turn, own = min(((last(hash(peer), 0), own) for peer, own in line.items()), key=lambda each: each[0])
-        task, came = next(iter(own.items()))
-        return turn, came, task
+        turn, tasks = min(((last(hash(peer), 0), tasks) for peer, tasks in line.items()), key=itemgetter(0))
+        task, number = next(iter(tasks.items()))
+        return turn, number, task
 
     def _remember(self, peer: Any, turn: int) -> None:
         number = hash(peer)
@@ -299,7 +303,8 @@ class Schedule:
 
 
 _KEPT = 512  # number of compilations remembered; one request needs fewer
-_NOTICE_AFTER_NS = 20_000_000  # no notices are sent for kernels that take less, such as those loaded from disk
+# no notices are sent for kernels that take less, such as those loaded from disk
+_NOTICE_AFTER_NS = 20_000_000
 
 
 class CompileClock:
@@ -307,12 +312,12 @@ class CompileClock:
 
     def __init__(self) -> None:
         self._making: dict[int, tuple[str, int]] = {}
-        self._past = _Past()
+        self._compilations = _Past()
 
     @property
     def current(self) -> tuple[str, int] | None:
         """The kernel compiled for longest and its start, on the clock of `time.perf_counter_ns`."""
-        return min(tuple(self._making.values()), key=lambda each: each[1], default=None)
+        return min(tuple(self._making.values()), key=itemgetter(1), default=None)
 
     def begun(self, kernel: str, maker: int = 0) -> None:
         """The compilation of a kernel starts; see `kernels.compile_events.Listener`. A maker compiles one at a time."""
@@ -320,19 +325,19 @@ class CompileClock:
 
     def ended(self, maker: int = 0) -> None:
         """The compilation has ended."""
-        made = self._making.pop(maker, None)
-        if made is not None:
-            self._past = self._past.and_then(made[1], perf_counter_ns())
+        compilation = self._making.pop(maker, None)
+        if compilation is not None:
+            self._compilations = self._compilations.and_then(compilation[1], perf_counter_ns())
 
     def forget(self) -> None:
         """Forgets past compilations."""
-        self._past = _Past()
+        self._compilations = _Past()
 
     def within_ns(self, begin_ns: int, end_ns: int) -> int:
         """Returns how much of an interval was spent compiling; simultaneous compilations count once."""
-        past, current = self._past, self.current
-        since = end_ns if current is None else max(begin_ns, min(current[1], end_ns))
-        return max(0, past.until(since) - past.until(begin_ns)) + end_ns - since
+        compilations, current = self._compilations, self.current
+        uncounted_ns = end_ns if current is None else max(begin_ns, min(current[1], end_ns))
+        return max(0, compilations.until(uncounted_ns) - compilations.until(begin_ns)) + end_ns - uncounted_ns
 
 
 class _Past:
@@ -343,20 +348,22 @@ class _Past:
 
     def and_then(self, begin_ns: int, end_ns: int) -> _Past:
         """Returns these intervals and one more, which ends last; overlapping ones are merged."""
-        kept = len(self._spans)
-        while kept and self._spans[kept - 1][1] >= begin_ns:
-            kept -= 1
-            begin_ns = min(begin_ns, self._spans[kept][0])
-        before = self._spans[kept - 1][2] + self._spans[kept - 1][1] - self._spans[kept - 1][0] if kept else 0
-        return _Past((*self._spans[max(0, kept + 1 - _KEPT) : kept], (begin_ns, end_ns, before)))
+        count = len(self._spans)
+        while count and self._spans[count - 1][1] >= begin_ns:
+            count -= 1
+            begin_ns = min(begin_ns, self._spans[count][0])
+        length_before = (
+            self._spans[count - 1][2] + self._spans[count - 1][1] - self._spans[count - 1][0] if count else 0
+        )
+        return _Past((*self._spans[max(0, count + 1 - _KEPT) : count], (begin_ns, end_ns, length_before)))
 
     def until(self, now_ns: int) -> int:
         """Returns the total length of the intervals up to a time."""
         number = bisect_right(self._spans, now_ns, key=lambda span: span[0])
         if not number:
             return self._spans[0][2] if self._spans else 0
-        begin_ns, end_ns, before = self._spans[number - 1]
-        return before + min(now_ns, end_ns) - begin_ns
+        begin_ns, end_ns, length_before = self._spans[number - 1]
+        return length_before + min(now_ns, end_ns) - begin_ns
 
 
 def due_notices(clock: CompileClock, tasks: Iterable[Task], now_ns: int) -> Iterator[tuple[Task, bytes]]:
@@ -365,7 +372,8 @@ def due_notices(clock: CompileClock, tasks: Iterable[Task], now_ns: int) -> Iter
     A request that needs a kernel may also wait for the worker that makes it.
     """
     current = clock.current
-    for task in [*tasks]:  # a copy: sending a notice may reveal that a peer is gone and remove its tasks
+    # a copy: sending a notice may reveal that a peer is gone and remove its tasks
+    for task in [*tasks]:
         head = task.head
         text, since_ns = f"{head.query} of robot '{head.robot}' waits for a worker to make its kernel", task.received_ns
         if current is not None:
@@ -374,7 +382,8 @@ def due_notices(clock: CompileClock, tasks: Iterable[Task], now_ns: int) -> Iter
         if not waits or now_ns < task.next_notice_ns or now_ns - since_ns < _NOTICE_AFTER_NS:
             continue
         _, is_req = task.envelope
-        if head.id is None or not head.compile_wait_ms or is_req:  # a REQ socket takes one message only
+        # a REQ socket takes one message only
+        if head.id is None or not head.compile_wait_ms or is_req:
             task.next_notice_ns = sys.maxsize
             continue
         task.next_notice_ns = now_ns + int(NOTICE_PERIOD_MS * 1e6)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import accumulate
 from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,7 +25,8 @@ from dyn_service.api.arguments import NO_VECTOR, with_vectors
 from dyn_service.api.cost import Cost, answer_numbers, leading, leads_of
 from dyn_service.api.description import Sizes
 from dyn_service.api.inputs import check_names, checked_options
-from dyn_service.api.queries import QUERIES, Array, Overlay, Query, Row, Wrench
+from dyn_service.api.lists import row_of
+from dyn_service.api.queries import Array, Overlay, Query, Row, Wrench
 from dyn_service.api.spec import BY_NAME, Kind, Option, Spec, Variant
 from dyn_service.errors import DynError, InvalidArgumentError
 from dyn_service.formulations.cost import of_states
@@ -40,15 +42,19 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 
-_Given = tuple[list[Array], Mapping[str, Any], Order | None]
+_Given = tuple[Sequence[Array], Mapping[str, Any], Order | None]
 """The required vectors in the row's order, other values by name, and the request's order of joints."""
 
 FEW_WRENCHES = 4  # maximum number of wrenches on the fast path
-MAX_KNOWN, MAX_WRENCH_BYTES = 64, 1024  # encodings of options, wrenches and overlay kept, and the length of wrenches
-MAX_OVERLAYS, MAX_OVERLAY_BYTES = 64, 2048  # overlays kept per query and robot, and the length of one
+# encodings of options, wrenches and overlay kept, and the length of wrenches
+MAX_KNOWN, MAX_WRENCH_BYTES = 64, 1024
+# overlays kept per query and robot, and the length of one
+MAX_OVERLAYS, MAX_OVERLAY_BYTES = 64, 2048
 MAX_DECODERS = 1024  # decoders of inputs kept, one for each query and size of robots
-FREQUENT = 8  # after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
-MAX_CHOICES, MAX_OPTION_BYTES = 64, 256  # encodings of options kept per query and robot, and the length of one
+# after so many requests with the same overlay the server's thread makes its robot, which takes 1 ms
+FREQUENT = 8
+# encodings of options kept per query and robot, and the length of one
+MAX_CHOICES, MAX_OPTION_BYTES = 64, 256
 _NONE = b"\xc0"
 _NO_OPTIONS = Raw(_NONE)
 
@@ -86,106 +92,116 @@ class FastPath:
         vectors = [name for name in required if not row.inputs[name].scalar and name not in links]
         numbers = [name for name in required if row.inputs[name].scalar]
         optional = row.optional - {row.wrenches, row.overlay, *row.by_name}
-        added = [name for name in row.inputs if name in optional and len(row.inputs[name].shape) == 1]
-        lengths = {name: row.inputs[name].dims(sizes)[0] for name in (*vectors, *added)}
-        self._decode = _inputs_decoder(row.name, tuple(lengths.items()), (*numbers,), (*links,), frozenset(added))
+        optional_vectors = [name for name in row.inputs if name in optional and len(row.inputs[name].shape) == 1]
+        lengths = {name: row.inputs[name].dims(sizes)[0] for name in (*vectors, *optional_vectors)}
+        self._decode = _inputs_decoder(
+            row.name, tuple(lengths.items()), (*numbers,), (*links,), frozenset(optional_vectors)
+        )
         self._decode_options = _options_decoder(row.name)
         self._specs = [row.inputs[name] for name in vectors]
-        self._arrays = _getter([*(f"{name}.data" for name in vectors), *added])
+        self._values = attrgetter(
+            *(f"{name}.data" for name in vectors), *optional_vectors, "wrenches_", "overlay_", "names_"
+        )
+        # Requests are copied to these arrays: new ones by `np.frombuffer` take 0.3 us each, a tenth of the fast path.
+        ends = [*accumulate(lengths[name] for name in vectors)]
+        entries = np.empty(ends[-1] if ends else 0)
+        self._vector_bytes = entries.view(np.uint8).data
+        entries.flags.writeable = False
         self._count = len(vectors)
-        self._numbers = _getter(numbers) if numbers else None
-        self._links, self._options = links, tuple(row.options)
-        self._added = [(len(vectors) + k, name) for k, name in enumerate(added)]
-        self._spread = _spreader({name: row.inputs[name].dims(sizes)[0] for name in numbers})
+        self._vectors = (*np.split(entries, ends)[: self._count],)
+        self._optional_vectors = tuple((self._count + k, name) for k, name in enumerate(optional_vectors))
+        self._numbers = (*numbers,)
+        self._links, self._options = (*links,), tuple(row.options)
         ask = getattr(robot, row.name, None)
         self._ask: Callable[..., Any] = ask or _asking(robot, row.name, vectors)
-        self._at = robot.configuration
-        positions = () if self._at.flat else row.of_kind("position")
+        self._configuration = robot.configuration
+        positions = () if self._configuration.flat else row.of_kind("position")
         self._positions = tuple((vectors.index(name), name, f"inputs.{name}") for name in positions)
         self._output, self._outputs_of = row.output, row.outputs_of
         self._choices: dict[tuple[bytes, bool, bool], dict[str, Any]] = {}
-        self._known: dict[tuple[bytes, bytes | None, bytes | None], dict[str, Any]] = {}
+        self._arguments: dict[tuple[bytes, bytes | None, bytes | None], dict[str, Any]] = {}
         self._overlays: dict[bytes, Overlay | int] = {}
 
     def read(self, inputs: Raw, options: Raw, most_wrenches: int) -> _Given | None:
         """Returns the vectors, other arguments by name, and the request's order of joints; None if a number may not be
         finite, a kernel is missing, or there are too many wrenches. Raises if inputs or options have another form.
+
+        The vectors are valid until the next call.
         """
         state: Any = self._decode(inputs)
-        values = self._arrays(state)
-        vectors = values[: self._count]
-        data = [*vectors]
-        keywords: dict[str, Any] = {name: getattr(state, name) for name in self._links} if self._links else {}
-        for k, name in self._added:
-            vector = values[k]
-            if vector is not UNSET:
-                data.append(vector.data)
-                keywords[name] = np.frombuffer(vector.data)
-        if may_be_infinite(b"".join(data)):
+        *vectors, wrenches, overlay, names = self._values(state)
+        data = b"".join(vectors[: self._count])
+        if may_be_infinite(data):
             return None
-        packed = (
-            _NONE if options is _NO_OPTIONS else bytes(options),
-            None if state.wrenches_ is UNSET else bytes(state.wrenches_),
-            None if state.overlay_ is UNSET else bytes(state.overlay_),
-        )
-        try:
-            given = self._known[packed]
-        except KeyError:
-            found = self._others(*packed, most_wrenches)
-            if found is None:
+        self._vector_bytes[:] = data
+        keywords: dict[str, Any] = {name: getattr(state, name) for name in self._links} if self._links else {}
+        for name in self._numbers:
+            keywords[name] = number = getattr(state, name)
+            if not isfinite(number):
                 return None
-            given = found
-        if given:
-            keywords |= given
-        arrays = [*map(np.frombuffer, vectors)]
+        for index, name in self._optional_vectors:
+            vector = vectors[index]
+            if vector is not UNSET:
+                if may_be_infinite(vector.data):
+                    return None
+                keywords[name] = np.frombuffer(vector.data)
+        encodings = (
+            _NONE if options is _NO_OPTIONS else bytes(options),
+            None if wrenches is UNSET else bytes(wrenches),
+            None if overlay is UNSET else bytes(overlay),
+        )
+        is_kept = encodings in self._arguments
+        arguments = self._arguments[encodings] if is_kept else self._decode_arguments(*encodings, most_wrenches)
+        if arguments is None:
+            return None
+        keywords |= arguments
+        arrays: Sequence[Array] = self._vectors
         order = None
-        if state.names_ is not UNSET:
-            order = self._orders.of(state.names_)
+        if names is not UNSET:
+            order = self._orders.of(names)
             arrays = [*map(order.inward, self._specs, arrays)]
-        for k, name, path in self._positions:
-            self._at.check_unit(arrays[k], name, path)
-        if self._numbers is None:
-            return arrays, keywords, order
-        numbers = self._numbers(state)
-        return (arrays, {**self._spread(*numbers), **keywords}, order) if all(map(isfinite, numbers)) else None
+        for index, name, path in self._positions:
+            self._configuration.check_unit(arrays[index], name, path)
+        return arrays, keywords, order
 
-    def _others(
+    def _decode_arguments(
         self, options: bytes, wrenches: bytes | None, overlay: bytes | None, most_wrenches: int
     ) -> dict[str, Any] | None:
         """Returns the options, wrenches and overlay with these encodings, which are kept; None and errors as `read`."""
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         if wrenches is not None:
             data: list[bytes] = []
-            given[self._row.wrenches or ""] = listed = [_wrench(each, data) for each in _decode_wrenches(wrenches)]
-            if len(listed) > most_wrenches or may_be_infinite(b"".join(data)):
+            decoded_wrenches = _decode_wrenches(wrenches)
+            arguments[self._row.wrenches or ""] = [_wrench(decoded, data) for decoded in decoded_wrenches]
+            if len(decoded_wrenches) > most_wrenches or may_be_infinite(b"".join(data)):
                 return None
         if overlay is not None:
-            known = self._overlay(overlay)
-            if known is None:
+            frequent_overlay = self._overlay(overlay)
+            if frequent_overlay is None:
                 return None
-            given[self._row.overlay or ""] = known
+            arguments[self._row.overlay or ""] = frequent_overlay
         kind = options, wrenches is not None, overlay is not None
-        chosen = self._choices[kind] if kind in self._choices else self._choose(*kind)
-        if chosen is None:
+        option_values = self._choices[kind] if kind in self._choices else self._choose(*kind)
+        if option_values is None:
             return None
-        given |= chosen
+        arguments |= option_values
         if len(wrenches or b"") <= MAX_WRENCH_BYTES and len(options) <= MAX_OPTION_BYTES:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            self._known[options, wrenches, overlay] = given
-        return given
+            if len(self._arguments) >= MAX_KNOWN:
+                self._arguments.clear()
+            self._arguments[options, wrenches, overlay] = arguments
+        return arguments
 
     def _overlay(self, packed: bytes) -> Overlay | None:
         """Returns the overlay with this encoding if it is frequent; it is kept, because robots know it by identity."""
-        known = self._overlays.get(packed, 0)
-        if isinstance(known, Overlay):
-            return known
+        entry = self._overlays.get(packed, 0)
+        if isinstance(entry, Overlay):
+            return entry
         if len(packed) > MAX_OVERLAY_BYTES:
             return None
         if len(self._overlays) >= MAX_OVERLAYS:
             self._overlays.clear()
-        self._overlays[packed] = known + 1
-        if known < FREQUENT:
+        self._overlays[packed] = entry + 1
+        if entry < FREQUENT:
             return None
         self._overlays[packed] = 0
         overlay: Overlay = unpack("overlay", msgspec.msgpack.decode(packed), "inputs.overlay")
@@ -198,21 +214,21 @@ class FastPath:
         """Returns the options of this encoding without those left out; None if their kernel, with these inputs, is not
         loaded or too slow for the server's thread. Raises if they have another form.
         """
-        row, given = self._row, {}
+        row, values = self._row, {}
         if packed != _NONE:
-            read = self._decode_options(packed)
-            given = {name: x for name in self._options if (x := getattr(read, name)) is not UNSET and x is not None}
+            decoded = self._decode_options(packed)
+            values = {name: x for name in self._options if (x := getattr(decoded, name)) is not UNSET and x is not None}
         inputs = [name for name, has in ((row.wrenches, has_wrenches), (row.overlay, has_overlay)) if has and name]
-        method, variant, passive = kernel_of(row, inputs, given)
+        method, variant, passive = kernel_of(row, inputs, values)
         if not self._robot.has_kernel(row, method, variant, passive=passive):
             return None
-        if predict_cost(row, self._sizes, {}, checked_options(row, given)).work_s > SLOW_WORK_S:
+        if predict_cost(row, self._sizes, {}, checked_options(row, values)).work_s > SLOW_WORK_S:
             return None
         if len(packed) <= MAX_OPTION_BYTES:
             if len(self._choices) >= MAX_CHOICES:
                 self._choices.clear()
-            self._choices[packed, has_wrenches, has_overlay] = given
-        return given
+            self._choices[packed, has_wrenches, has_overlay] = values
+        return values
 
     def answer(self, values: _Given) -> dict[str, Any] | None:
         """Returns the outputs for what `read` returned, by name and packed; None if a number may not be finite."""
@@ -232,17 +248,18 @@ class FastPath:
 
 
 def read_inputs(
-    row: Row, raw: Mapping[str, Any], orders: Orders | None, robot: Robot | None, prescribed: Any = None
+    row: Row, raw: Mapping[str, Any], orders: Orders | None, prescribed: Any = None
 ) -> tuple[dict[str, Any], Order | None]:
     """Returns the inputs of a request as arrays and objects in the robot's order, and the request's order if any.
 
-    `robot` checks the length of quaternions, unless it is None. `prescribed` names joints whose motion is an input.
+    `prescribed` names joints whose motion is an input.
 
     Raises:
         InvalidArgumentError: An input is missing, unknown or malformed. The robot or the computation checks the rest.
         NotFoundError: It names an unknown joint.
     """
     order = free = None
+    # names are an input, because older servers refuse unknown inputs and would ignore an unknown key
     if NAMES in raw and orders is not None:
         raw, order = orders.split(row, raw)
     check_names(row, raw)
@@ -251,12 +268,18 @@ def read_inputs(
     inputs: dict[str, Any] = {}
     for name, value in raw.items():
         if value is not None:
-            path, spec = f"inputs.{name}", row.inputs[name]
-            given = unpack(spec.kind, value, path)
-            inputs[name] = given if order is None else order.inward(spec, given, free)
-            if robot is not None and spec.kind == "position" and given.shape[-1:] == (robot.nq,):
-                robot.configuration.check_unit(inputs[name], name, path)
+            spec = row.inputs[name]
+            input_value = unpack(spec.kind, value, f"inputs.{name}")
+            inputs[name] = input_value if order is None else order.inward(spec, input_value, free)
     return inputs, order
+
+
+def check_quaternions(row: Row, inputs: Mapping[str, Any], robot: Robot) -> None:
+    """Raises `InvalidArgumentError` for a quaternion among the decoded inputs whose length is not 1."""
+    # Not a check of the robot itself, where it would take longer than a call: a client's mistake must not look right.
+    for name in () if robot.configuration.flat else row.of_kind("position"):
+        if name in inputs and inputs[name].shape[-1:] == (robot.nq,):
+            robot.configuration.check_unit(inputs[name], name, f"inputs.{name}")
 
 
 def read_options(row: Row, raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,10 +289,8 @@ def read_options(row: Row, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def kernel_of(row: Query, inputs: Container[str], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
     """Returns the kernel for a request: method, variant, and whether passive forces act."""
-    first = next(iter(row.kernels), "")
-    method = first if row.kernel_option is None else options.get(row.kernel_option, first)
     variant = Variant((row.wrenches or "") in inputs, (row.overlay or "") in inputs)
-    return method, variant, options.get(row.passive_option or "", True)
+    return row.method(options), variant, options.get(row.passive_option or "", True)
 
 
 @lru_cache(maxsize=MAX_DECODERS)
@@ -289,26 +310,26 @@ def _inputs_decoder(
         links: Names of links.
         optional: Vectors that may be left out.
     """
-    row = QUERIES[query]
+    row = row_of(query)
     fields: list[Any] = [(name, _vector(length)) for name, length in lengths if name not in optional]
     fields += [(name, float) for name in numbers] + [(name, str) for name in links]
     fields += [(name, _vector(length) | UnsetType, UNSET) for name, length in lengths if name in optional]
     fields += [("wrenches_", Raw | UnsetType if row.wrenches else UnsetType, UNSET)]
     fields += [("overlay_", Raw | UnsetType if row.overlay else UnsetType, UNSET)]
     fields += [("names_", tuple[str, ...] | UnsetType if row.has_joint_order else UnsetType, UNSET)]
-    called = {"wrenches_": row.wrenches or "wrenches_", "overlay_": row.overlay or "overlay_", "names_": NAMES}
-    return _decoder("Inputs", fields, called)
+    wire_names = {"wrenches_": row.wrenches or "wrenches_", "overlay_": row.overlay or "overlay_", "names_": NAMES}
+    return _decoder("Inputs", fields, wire_names)
 
 
 @lru_cache(maxsize=MAX_DECODERS)
 def _options_decoder(query: str) -> Callable[[bytes | Raw], Any]:
     """Returns the decoder of a query's options."""
-    return _decoder("Options", [(x.name, _option(x), UNSET) for x in QUERIES[query].options.values()], {})
+    return _decoder("Options", [(x.name, _option(x), UNSET) for x in row_of(query).options.values()], {})
 
 
-def _decoder(name: str, fields: list[Any], called: Mapping[str, str]) -> Callable[[bytes | Raw], Any]:
+def _decoder(name: str, fields: list[Any], wire_names: Mapping[str, str]) -> Callable[[bytes | Raw], Any]:
     """Returns a decoder of maps with these fields and no others."""
-    struct = msgspec.defstruct(name, fields, rename=called, forbid_unknown_fields=True, gc=False, frozen=True)
+    struct = msgspec.defstruct(name, fields, rename=wire_names, forbid_unknown_fields=True, gc=False, frozen=True)
     return msgspec.msgpack.Decoder(struct).decode
 
 
@@ -346,43 +367,26 @@ _decode_wrenches = msgspec.msgpack.Decoder(Annotated[list[_WRENCH], Meta(max_len
 _three = struct.Struct("<3d").unpack
 
 
-def _wrench(given: Any, data: list[bytes]) -> Wrench:
+def _wrench(decoded: Any, data: list[bytes]) -> Wrench:
     """Returns an external wrench, and appends the bytes of its vectors to `data`."""
-    torque, force, point = given.torque, given.force, given.point
+    torque, force, point = decoded.torque, decoded.force, decoded.point
     data += [part.data for part in (torque, force, point) if part is not UNSET]
     return Wrench(
-        given.link,
+        decoded.link,
         NO_VECTOR if torque is UNSET else _three(torque.data),
         NO_VECTOR if force is UNSET else _three(force.data),
         NO_VECTOR if point is UNSET else _three(point.data),
-        given.frame,
+        decoded.frame,
     )
 
 
-def _spreader(lengths: Mapping[str, int]) -> Callable[..., dict[str, Array]]:
-    """Returns a function that makes constant vectors by name; the last ones are cached, because gains seldom change."""
-
-    @lru_cache(maxsize=16)
-    def spread(*numbers: float) -> dict[str, Array]:
-        vectors = {name: np.full(lengths[name], number) for name, number in zip(lengths, numbers, strict=True)}
-        for vector in vectors.values():
-            vector.flags.writeable = False
-        return vectors
-
-    return spread
-
-
-def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Returns a function that returns the attributes of those names as a tuple."""
-    get = attrgetter(*names)
-    return get if len(names) > 1 else lambda state: (get(state),)
-
-
 SLOW_BYTES = 16 << 10  # longer requests or answers are not handled by the server's thread
-SLOW_WORK_S = 2.5e-4  # nor those with more predicted CPU time: batches, many wrenches, large answers in world axes
+# nor those with more predicted CPU time: batches, many wrenches, large answers in world axes
+SLOW_WORK_S = 2.5e-4
 
 
-BLOCK_WORK_S = 5e-3  # predicted CPU time of a block of a batch: 0.2 to 1.7 ms, since predictions are cautious
+# predicted CPU time of a block of a batch: 0.2 to 1.7 ms, since predictions are cautious
+BLOCK_WORK_S = 5e-3
 
 
 def _block_of(spec: Spec, value: Any, lead: tuple[int, ...], block: slice) -> Any:
@@ -399,8 +403,8 @@ def _block_of(spec: Spec, value: Any, lead: tuple[int, ...], block: slice) -> An
 def _asking(robot: Robot, queries: str, names: list[str]) -> Callable[..., Any]:
     """Returns the method of a list of queries. names: its positional arguments."""
 
-    def ask(*given: Array, **others: Any) -> Any:
-        return robot.evaluate(queries, **dict(zip(names, given, strict=True)), **others)
+    def ask(*required: Array, **optional: Any) -> Any:
+        return robot.evaluate(queries, **dict(zip(names, required, strict=True)), **optional)
 
     return ask
 
@@ -413,11 +417,11 @@ class Plan:
         self._robot = robot
         self._ask: Callable[..., Any] = getattr(robot, row.name, None) or _asking(robot, row.name, [])
         self._sizes = sizes
-        self._numbers = {name: spec.dims(sizes)[0] for name, spec in row.inputs.items() if spec.scalar}
         small = sizes["nv"] > 0 and len(row.inputs) > 0 and 8 * answer_numbers(row, sizes) <= SLOW_BYTES
         self._fast_path = FastPath(row, robot, sizes, durations, orders) if small else None
         self.models = (UNSET, robot.fingerprint)  # valid values of `model` in a request
-        self.fast_path: FastPath | None = None  # the fast path for single states, once a kernel is loaded
+        # the fast path for single states, once a kernel is loaded
+        self.fast_path: FastPath | None = None
         self.refresh()
 
     @property
@@ -446,13 +450,10 @@ class Plan:
 
         `check` is called between the blocks of a large batch, and ends the computation if it raises.
         """
-        vectors = {
-            name: np.full(length, inputs[name]) for name, length in self._numbers.items() if inputs[name].ndim == 0
-        }
-        row, arguments = self._row, {**inputs, **vectors}
-        outputs = None if check is None else self._in_blocks(arguments, options, check)
+        row = self._row
+        outputs = None if check is None else self._in_blocks(inputs, options, check)
         if outputs is None:
-            outputs = row.outputs_of(self._ask(**arguments, **options))
+            outputs = row.outputs_of(self._ask(**inputs, **options))
         if order is not None:
             outputs = order.outward(row, outputs)
         for name, value in outputs.items():
@@ -460,16 +461,17 @@ class Plan:
         return outputs
 
     def _in_blocks(
-        self, arguments: Mapping[str, Any], options: Mapping[str, Any], check: Callable[[], None]
+        self, inputs: Mapping[str, Any], options: Mapping[str, Any], check: Callable[[], None]
     ) -> dict[str, Any] | None:
         """Returns the outputs of a large batch, computed in blocks along its first axis.
 
         None if it is small, if an input other than an array varies along that axis, if outputs of a list may lack the
         axis, or if there is an error, which then is reported for the whole batch.
         """
-        row, leads = self._row, leads_of(self._row, arguments)
+        row, leads = self._row, leads_of(self._row, inputs)
         lead = leading(leads.values())
-        blocks = 1 + int(predict_cost(row, self._sizes, arguments, options).work_s / BLOCK_WORK_S)
+        # a worker gives up between blocks; killing it would cost other clients 0.2 s of its time
+        blocks = 1 + int(predict_cost(row, self._sizes, inputs, options).work_s / BLOCK_WORK_S)
         fixed = [name for name, axes in leads.items() if axes and row.inputs[name].kind in (*BY_NAME, "overlay")]
         whole = not row.parts or all(leads[name] == lead for part in row.parts for name in part.required or ("",))
         if not lead or lead[0] < 2 or blocks < 2 or fixed or not whole:
@@ -479,7 +481,7 @@ class Plan:
             check()
             block = slice(first, min(first + step, lead[0]))
             try:
-                arrays = {name: _block_of(row.inputs[name], x, lead, block) for name, x in arguments.items()}
+                arrays = {name: _block_of(row.inputs[name], x, lead, block) for name, x in inputs.items()}
                 part = row.outputs_of(self._ask(**arrays, **options))
             except DynError:
                 return None
@@ -491,27 +493,27 @@ class Plan:
         return outputs
 
     def explain(
-        self, found: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
+        self, number: NotFinite, inputs: Mapping[str, Any], options: Mapping[str, Any], order: Order | None = None
     ) -> DynError:
         """Returns the error for an output that is not finite."""
         if order is not None:
-            found = replace(found, index=order.place(self._row, found.output, found.index))
-        diagnosis = Diagnosis(self._acting, self._row, inputs, options)
-        return diagnosis.of_output(found, lambda other: self.answer(other, options))
+            number = replace(number, index=order.place(self._row, number.output, number.index))
+        diagnosis = Diagnosis(self._answering_robot, self._row, inputs, options)
+        return diagnosis.of_output(number, lambda other: self.answer(other, options))
 
     def verification(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the residuals at the request's state, all finite: numbers, or nested lists for a batch."""
         try:
-            found = self.residuals(inputs, options)
-            wrong = first_not_finite(found, "residuals")
+            residuals = self.residuals(inputs, options)
+            number = first_not_finite(residuals, "residuals")
         except np.linalg.LinAlgError:
-            wrong = NotFinite("residuals", self._most_singular(inputs, options), math.nan)
-        if wrong is not None:
-            diagnosis = Diagnosis(self._acting, self._row, inputs, options)
-            raise diagnosis.of_residual(wrong, lambda other: self.residuals(other, options))
-        return {name: residual.tolist() for name, residual in found.items()}
+            number = NotFinite("residuals", self._most_singular(inputs, options), math.nan)
+        if number is not None:
+            diagnosis = Diagnosis(self._answering_robot, self._row, inputs, options)
+            raise diagnosis.of_residual(number, lambda other: self.residuals(other, options))
+        return {name: residual.tolist() for name, residual in residuals.items()}
 
-    def _acting(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Robot:
+    def _answering_robot(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Robot:
         """Returns the robot that answers: with the overlay of the request, or without passive forces."""
         overlay = inputs.get(self._row.overlay or "")
         robot = self._robot if overlay is None else self._robot.overlaid(overlay)
@@ -520,7 +522,7 @@ class Plan:
 
     def _most_singular(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[int, ...]:
         """Returns the state of a batch whose mass matrix has the largest condition number."""
-        M = self._acting(inputs, options).mass_matrix(inputs[self._row.pose or ""])
+        M = self._answering_robot(inputs, options).mass_matrix(inputs[self._row.pose or ""])
         condition = np.asarray(np.linalg.cond(M))
         return tuple(int(k) for k in np.unravel_index(np.argmax(condition), condition.shape))
 
@@ -534,28 +536,28 @@ class Plan:
             raise InvalidArgumentError(
                 f"{self._row.name} takes no state, so there is nothing to verify", path="options.verify"
             )
-        row, still = self._row, np.zeros(self._sizes["nv"])
-        robot = self._acting(inputs, options)
+        row, zeros = self._row, np.zeros(self._sizes["nv"])
+        robot = self._answering_robot(inputs, options)
 
-        def given(kind: Kind) -> Any:
+        def input_of(kind: Kind) -> Any:
             name = row.first(kind)
             return None if name is None else inputs.get(name)
 
-        q, v, a, gravity = (given(kind) for kind in ("position", "velocity", "acceleration", "gravity"))
-        v = still if v is None else v
+        q, v, a, gravity = (input_of(kind) for kind in ("position", "velocity", "acceleration", "gravity"))
+        v = zeros if v is None else v
         if a is None:
-            efforts, wrenches = given("effort"), given("wrenches")
-            a = still
+            efforts, wrenches = input_of("effort"), input_of("wrenches")
+            a = zeros
             if efforts is not None:
                 a = robot.forward_dynamics(q, v, efforts, gravity=gravity, wrenches=wrenches)
         return robot.verify(q, v, a, gravity=gravity)
 
-    def refresh(self, *, answered: bool = False) -> None:
+    def refresh(self, *, has_answered: bool = False) -> None:
         """Enables the fast path once a kernel is loaded, as one is if a request was just answered."""
-        if self.fast_path is None and self._fast_path is not None:
-            default = next(iter(self._row.kernels), "")
-            if answered or self._robot.has_kernel(self._row, default):
-                self.fast_path = self._fast_path
+        if self.fast_path is not None or self._fast_path is None:
+            return
+        if has_answered or self._robot.has_kernel(self._row, self._row.method({})):
+            self.fast_path = self._fast_path
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Returns whether the kernel for a request is loaded in this process."""

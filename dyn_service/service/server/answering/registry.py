@@ -17,6 +17,7 @@ from msgspec import UNSET
 from dyn_service import __version__
 from dyn_service.api.cost import overlay_lead
 from dyn_service.api.inputs import unknown_name
+from dyn_service.api.lists import row_of
 from dyn_service.api.queries import QUERIES, Query
 from dyn_service.errors import (
     DynError,
@@ -37,13 +38,15 @@ from dyn_service.service.server.administration.audit import record_done, record_
 from dyn_service.service.server.administration.metrics import Metrics
 from dyn_service.service.server.answering.bounds import read_limits
 from dyn_service.service.server.answering.plan import Plan
+from dyn_service.support.documents import MAX_FILE_BYTES, ConfigurationError, Document, parse_document
 from dyn_service.support.suggestions import known_instead
 
 if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 
-_REMEMBERED = 1000  # number of expired robots remembered, for the error message of requests for them
+# number of expired robots remembered, for the error message of requests for them
+_REMEMBERED = 1000
 
 
 MAX_LIST_PLANS = 64
@@ -63,7 +66,7 @@ class Plans(dict[str, Plan]):
         self._lists: dict[str, Plan] = {}
 
     def __missing__(self, query: str) -> Plan:
-        row = QUERIES[query]
+        row = row_of(query)
         plan = self._lists.get(row.name)
         if plan is None:
             if len(self._lists) >= MAX_LIST_PLANS:
@@ -96,14 +99,18 @@ class Served:
     @property
     def described(self) -> dict[str, Any]:
         """The answer to `describe_robot`."""
-        return {**self._about, "certificates": {name: of.to_dict() for name, of in self.robot.certificates.items()}}
+        certificates = {kernel: certificate.to_dict() for kernel, certificate in self.robot.certificates.items()}
+        return {**self._constant_description, "certificates": certificates}
 
     @cached_property
-    def _about(self) -> dict[str, Any]:
+    def _constant_description(self) -> dict[str, Any]:
         """The constant part of it, long values encoded: for hundreds of links this takes milliseconds."""
-        found = self.robot.description.to_dict()
-        del found["certificates"]
-        return {key: each if isinstance(each, str | int) else msgspec.Raw(encode(each)) for key, each in found.items()}
+        description = self.robot.description.to_dict()
+        del description["certificates"]
+        return {
+            name: value if isinstance(value, str | int) else msgspec.Raw(encode(value))
+            for name, value in description.items()
+        }
 
     @property
     def expires_ns(self) -> float:
@@ -129,7 +136,7 @@ class Registry:
         self, robots: Iterable[Robot], limit: int, metrics: Metrics, clock: Callable[[], int] = perf_counter_ns
     ) -> None:
         self._clock = clock
-        self._gone: dict[str, float] = {}
+        self._expired: dict[str, float] = {}
         self._expiring: list[Served] = []
         self._looked_at: list[Served] = []
         self._next_look_ns = 0.0
@@ -153,13 +160,13 @@ class Registry:
             raise InvalidArgumentError("robot must be the name of a robot, found nothing", path="robot")
         served = self.served.get(name)
         if served is None:
-            if name in self._gone:
+            if name in self._expired:
                 raise NotFoundError(
-                    f"robot '{name}' has expired: it was unused for {self._gone[name]:g} s; make the overlay again",
+                    f"robot '{name}' has expired: it was unused for {self._expired[name]:g} s; make the overlay again",
                     path="robot",
                 )
-            known = known_instead(name, sorted(self.served), "the robots are")
-            raise NotFoundError(f"there is no robot '{name}'{known}", path="robot")
+            hint = known_instead(name, sorted(self.served), "the robots are")
+            raise NotFoundError(f"there is no robot '{name}'{hint}", path="robot")
         if model not in (UNSET, None, served.robot.fingerprint):
             raise FailedPreconditionError(
                 f"robot '{name}' has fingerprint {served.robot.fingerprint}, the request was made for {model}",
@@ -176,18 +183,18 @@ class Registry:
             return []
         for name in in_use:
             self.touch(name)
-        over = []
+        expired = []
         if any(now_ns > served.expires_ns for served in expiring):
             with self._change:
-                over = [served for served in self._expiring if now_ns > served.expires_ns]
-                self._gone |= {served.robot.name: served.expires_s or 0.0 for served in over}
-                while len(self._gone) > _REMEMBERED:
-                    del self._gone[next(iter(self._gone))]
-                self._replace({name: served for name, served in self.served.items() if served not in over})
+                expired = [served for served in self._expiring if now_ns > served.expires_ns]
+                self._expired |= {served.robot.name: served.expires_s or 0.0 for served in expired}
+                while len(self._expired) > _REMEMBERED:
+                    del self._expired[next(iter(self._expired))]
+                self._replace({name: served for name, served in self.served.items() if served not in expired})
                 expiring = self._expiring
         self._next_look_ns = min((served.expires_ns for served in expiring), default=math.inf)
         self._looked_at = expiring
-        return over
+        return expired
 
     def touch(self, name: Any) -> None:
         """Notes that a robot of that name, if any, is used."""
@@ -202,22 +209,24 @@ class Registry:
             FailedPreconditionError: Another robot has its name.
             ResourceExhaustedError: The limit of robots is reached.
         """
+        if robot.name not in self.served:
+            robot.evaluator.prepare_loops()  # here, so that no request waits for it, nor does each worker
         with self._change:
-            known = self.served.get(robot.name)
-            if known is not None:
-                if known.robot.fingerprint == robot.fingerprint:
-                    known.expires_s, known.used_ns = expires_s, self._clock()
+            namesake = self.served.get(robot.name)
+            if namesake is not None:
+                if namesake.robot.fingerprint == robot.fingerprint:
+                    namesake.expires_s, namesake.used_ns = expires_s, self._clock()
                     self._replace(self.served)
-                    self.added(known)
+                    self.added(namesake)
                     return
                 raise FailedPreconditionError(
-                    f"robot '{robot.name}' is served with fingerprint {known.robot.fingerprint}, this one has "
+                    f"robot '{robot.name}' is served with fingerprint {namesake.robot.fingerprint}, this one has "
                     f"{robot.fingerprint}: unload the other first"
                 )
             if len(self.served) >= self._limit:
                 raise ResourceExhaustedError(f"{len(self.served)} robots are served, which is the limit")
             robot.share(served.robot for served in self.served.values())
-            self._gone.pop(robot.name, None)
+            self._expired.pop(robot.name, None)
             served = Served(robot, self._metrics, expires_s, self._clock())
             self._replace({**self.served, robot.name: served})
             self.added(served)
@@ -231,7 +240,19 @@ class Registry:
 
     def _replace(self, served: dict[str, Served]) -> None:
         self.served = served
-        self._expiring = [each for each in served.values() if each.expires_s is not None]
+        self._expiring = [served_robot for served_robot in served.values() if served_robot.expires_s is not None]
+
+
+def _joint_file(text: Any) -> Document | None:
+    """Returns the content of a joint file in a request; None if there is none."""
+    if text is None:
+        return None
+    if type(text) is not str:
+        message = f"joints must be the content of a joint file, found {describe_value(text)}"
+        raise InvalidArgumentError(message, path="joints")
+    if len(text) > MAX_FILE_BYTES:
+        raise ResourceExhaustedError(f"joints has {len(text)} characters, at most {MAX_FILE_BYTES} are read")
+    return parse_document(text, "joints")
 
 
 CERTIFIED = ("inverse_dynamics", "forward_dynamics")
@@ -251,7 +272,7 @@ class Administrator:
         self.allowed: AccessList | None = None  # the list of allowed keys, if the server has one
         self.is_ready: Callable[[], bool] = lambda: True
         """Returns whether requests would be answered: workers are ready, and the server is not stopping."""
-        self._anyone = local_caller("a local process", allow_load=allow_load)
+        self._local_caller = local_caller("a local process", allow_load=allow_load)
         self._answers: Mapping[str, Callable[[Request], dict[str, Any]]] = {
             "list_robots": lambda request: {"robots": sorted(registry.served)},
             "describe_robot": lambda request: registry.get(request.robot).described,
@@ -267,27 +288,30 @@ class Administrator:
 
     def answer(self, request: Request, caller: Caller | None = None) -> dict[str, Any]:
         """Returns the outputs of a query in `protocol.messages`, or raises the `DynError` that refuses it."""
-        caller = caller or self._anyone
+        caller = caller or self._local_caller
         self.check(request, caller)
         if request.query in self._answers:
             return self._answers[request.query](request)
         try:
-            changed, outputs = self._changes[request.query](request)
+            served, outputs = self._changes[request.query](request)
         except Exception as fault:
             record_refused(caller, request.query, request.robot, fault)
             raise
-        record_done(caller, request.query, changed.robot.name, changed.robot.fingerprint)
+        record_done(caller, request.query, served.robot.name, served.robot.fingerprint)
         return outputs
 
     def check(self, request: Request, caller: Caller | None) -> None:
         """Raises a `DynError` if the caller may not send the query or a name is unknown; logs refused changes."""
-        caller, row = caller or self._anyone, ADMINISTRATION[request.query]
+        caller, row = caller or self._local_caller, ADMINISTRATION[request.query]
         try:
             caller.check(request.query)
-            for what, given, known in (("input", request.inputs, row.inputs), ("option", request.options, row.options)):
-                for name in given or ():
-                    if name not in known:
-                        raise unknown_name(row.name, what, name, known)
+            for kind, names, allowed_names in (
+                ("input", request.inputs, row.inputs),
+                ("option", request.options, row.options),
+            ):
+                for name in names or ():
+                    if name not in allowed_names:
+                        raise unknown_name(row.name, kind, name, allowed_names)
         except DynError as refusal:
             if row.role is Role.LOAD:
                 record_refused(caller, request.query, request.robot, refusal)
@@ -300,7 +324,8 @@ class Administrator:
             raise InvalidArgumentError(
                 f"urdf must be the content of a robot's file, found {describe_value(text)}", path=path
             )
-        if not text.lstrip("\ufeff \t\r\n").startswith("<"):  # a path would be read from the server's files
+        # a path would be read from the server's files
+        if not text.lstrip("\ufeff \t\r\n").startswith("<"):
             raise InvalidArgumentError("urdf must be the content of a robot's file, found no XML", path=path)
         from dyn_service.engine.robot import Robot  # here, because it imports the compiler
 
@@ -313,7 +338,10 @@ class Administrator:
             )
         try:
             handling = {name: options[name] for name in ("root", "loops") if name in options}
-            robot = Robot.from_text(text, limits=limits, mimic=mimic, **handling)
+            joints = _joint_file((request.inputs or {}).get("joints"))
+            robot = Robot.from_text(text, limits=limits, joints=joints, mimic=mimic, **handling)
+        except ConfigurationError as error:
+            raise InvalidArgumentError(str(error), path="inputs.joints") from None  # with its line and key
         except DynError as error:
             # Errors in the text have its line and element, as when the robot is read in process.
             if not isinstance(error, UrdfError):
@@ -325,11 +353,11 @@ class Administrator:
         return served, served.described
 
     def _overlay_robot(self, request: Request) -> tuple[Served, dict[str, Any]]:
-        inputs, below = request.inputs or {}, self._registry.get(request.robot).robot
+        inputs, base_robot = request.inputs or {}, self._registry.get(request.robot).robot
         name, expires_s = inputs.get("name"), (request.options or {}).get("expires_s")
         if type(name) is not str or not name:
-            found = describe_value(name) if name != "" else "none"
-            raise InvalidArgumentError(f"name must be a non-empty string, found {found}", path="inputs.name")
+            kind = describe_value(name) if name != "" else "none"
+            raise InvalidArgumentError(f"name must be a non-empty string, found {kind}", path="inputs.name")
         if len(name) > LONGEST_NAME:
             raise InvalidArgumentError(
                 f"name has {len(name)} characters, expected at most {LONGEST_NAME}", path="inputs.name"
@@ -345,11 +373,12 @@ class Administrator:
                 path="inputs.overlay",
             )
         try:
-            robot = below.overlaid(overlay, name=name)
+            robot = base_robot.overlaid(overlay, name=name)
         except DynError as error:
             error.path = f"inputs.{error.path}"
             raise
         self._certify(robot)  # before it is added, because it may take longer than expires_s
+        # expires, because sockets that reconnect have no session whose end could unload it
         self._registry.add(robot, expires_s)
         served = self._registry.get(name)
         return served, served.described

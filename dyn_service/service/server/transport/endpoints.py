@@ -1,30 +1,22 @@
-"""Endpoints of a server: which addresses are valid, local, in use or need keys; and the interface of transports."""
+"""Endpoints of a server: which addresses are valid, local, in use or need keys; listening sockets and their files."""
 
 from __future__ import annotations
 
 import errno
 import ipaddress
-import math
 import os
 import socket
 import stat
-import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
-
-import zmq
+from typing import Literal
 
 from dyn_service.errors import InvalidArgumentError, UnavailableError
-from dyn_service.service.protocol.sockets import SCHEMES, check_port
-from dyn_service.service.server.administration.access import Caller
-from dyn_service.service.server.transport.zmtp import Message
+from dyn_service.service.protocol.endpoints import check_port
 
 KeyPolicy = Literal["remote", "required"]
-"""Where keys are required: at endpoints that other machines can reach, or at all except `inproc`."""
-
-_CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of the process at the other end of an ipc connection
+"""Where keys are required: at endpoints that other machines can reach, or at all."""
 
 
 def check_endpoint(endpoint: str) -> str:
@@ -34,19 +26,14 @@ def check_endpoint(endpoint: str) -> str:
         InvalidArgumentError: It is malformed, its port is invalid, or it is an abstract ipc name, to which every user
             of the machine could connect.
     """
-    scheme = next((scheme for scheme in SCHEMES if endpoint.startswith(scheme)), None)
-    rest = endpoint.removeprefix(scheme or "")
-    port = rest.rpartition(":")[2]
-    if (
-        scheme is None
-        or not rest
-        or (scheme == "tcp://" and (":" not in rest or not (port.isdecimal() or port == "*")))
-    ):
+    scheme, _, address = endpoint.partition("://")
+    _, colon, port = address.rpartition(":")
+    is_tcp = scheme == "tcp" and colon and (port.isdecimal() or port == "*")
+    if not address or not (is_tcp or scheme == "ipc"):
         raise InvalidArgumentError(
-            f"endpoint must look like tcp://127.0.0.1:5755, ipc:///path or inproc://name, found '{endpoint}'",
-            path="endpoints",
+            f"endpoint must look like tcp://127.0.0.1:5755 or ipc:///path, found '{endpoint}'", path="endpoints"
         )
-    if scheme == "ipc://" and rest[0] in "@*":
+    if scheme == "ipc" and address[0] in "@*":
         raise InvalidArgumentError(
             f"endpoint must name a file, which only its owner can connect to, found '{endpoint}': write ipc:///path",
             path="endpoints",
@@ -54,9 +41,9 @@ def check_endpoint(endpoint: str) -> str:
     return check_port(endpoint, "endpoints")
 
 
-def needs_keys(endpoint: str, where: KeyPolicy) -> bool:
+def needs_keys(endpoint: str, policy: KeyPolicy) -> bool:
     """Returns whether clients need a key at this endpoint."""
-    return not is_local(endpoint) or (where == "required" and not endpoint.startswith("inproc://"))
+    return policy == "required" or not is_local(endpoint)
 
 
 def is_local(endpoint: str) -> bool:
@@ -85,68 +72,84 @@ class BoundEndpoint:
             return
         path, device, inode = self.file
         with suppress(FileNotFoundError):
-            found = os.stat(path)
-            if (found.st_dev, found.st_ino) == (device, inode):
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) == (device, inode):
                 os.unlink(path)
 
 
-def bind(router: zmq.Socket[bytes], endpoint: str) -> BoundEndpoint:
-    """Binds a ZeroMQ socket; returns the endpoint, with the port chosen for a port of 0 or `*`.
+def listen(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
+    """Returns a listening socket that does not block, and its endpoint, with the port chosen for a port of 0 or `*`.
 
     An ipc endpoint is a file that only its owner may connect to; the file of a running server is not replaced.
 
     Raises:
-        InvalidArgumentError: The endpoint is invalid.
-        UnavailableError: It is in use, or this machine has no such address.
+        UnavailableError: The endpoint is in use, or this machine has no such address.
     """
-    check_endpoint(endpoint)
-    path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else None
-    if path is not None:
-        check_not_in_use(path)
     try:
-        with nullcontext() if path is None else owner_only():
-            router.bind(endpoint)
-    except zmq.ZMQError as fault:
-        raise listen_error(endpoint, fault) from None
-    return bound_endpoint(router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0"))
+        return _listen_ipc(endpoint) if endpoint.startswith("ipc://") else _listen_tcp(endpoint)
+    except OSError as fault:
+        in_use = fault.errno == errno.EADDRINUSE
+        cause = "another server listens there" if in_use else (fault.strerror or str(fault)).lower()
+        raise UnavailableError(f"cannot listen on {endpoint}: {cause}", path="endpoints") from None
 
 
-def listen_error(endpoint: str, fault: OSError | zmq.ZMQError) -> UnavailableError:
-    """Returns the error for an endpoint on which the system refuses to listen."""
-    taken = fault.errno == errno.EADDRINUSE
-    cause = "another server listens there" if taken else (fault.strerror or str(fault)).partition(" (")[0].lower()
-    return UnavailableError(f"cannot listen on {endpoint}: {cause}", path="endpoints")
+def check_free(endpoint: str) -> None:
+    """Raises `UnavailableError` if a server listens on the endpoint, or this machine has no such address."""
+    if endpoint.startswith("ipc://"):
+        _check_file_free(endpoint.removeprefix("ipc://"))
+    else:
+        listen(endpoint)[0].close()
 
 
-def bound_endpoint(endpoint: str) -> BoundEndpoint:
-    """Returns an endpoint that a socket listens on."""
-    if not endpoint.startswith("ipc://"):
-        return BoundEndpoint(endpoint)
+def _listen_tcp(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    host = host.strip("[]")
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        None if host == "*" else host, 0 if port == "*" else int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(socket.SOMAXCONN)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    host, port = listener.getsockname()[:2]
+    return listener, BoundEndpoint(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+
+
+def _listen_ipc(endpoint: str) -> tuple[socket.socket, BoundEndpoint]:
     path = endpoint.removeprefix("ipc://")
-    found = os.stat(path)
-    return BoundEndpoint(endpoint, (path, found.st_dev, found.st_ino))
+    _check_file_free(path)
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with _owner_only():
+            listener.bind(path)
+        listener.listen(socket.SOMAXCONN)
+        listener.setblocking(False)
+        status = os.stat(path)
+    except BaseException:
+        listener.close()
+        raise
+    return listener, BoundEndpoint(endpoint, (path, status.st_dev, status.st_ino))
 
 
 @contextmanager
-def owner_only() -> Iterator[None]:
+def _owner_only() -> Iterator[None]:
     """Files made within this context belong to their owner only; a later chmod would leave a gap."""
-    before = os.umask(stat.S_IXUSR | stat.S_IRWXG | stat.S_IRWXO)
+    umask = os.umask(stat.S_IXUSR | stat.S_IRWXG | stat.S_IRWXO)
     try:
         yield
     finally:
-        os.umask(before)
+        os.umask(umask)
 
 
-def peer_is_owner(connected: socket.socket) -> bool:
-    """Returns whether the process at the other end of an ipc connection runs as this server's user; True if unknown."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True
-    _, uid, _ = _CREDENTIALS.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return bool(uid == os.geteuid())
-
-
-def check_not_in_use(path: str) -> None:
-    """Raises `UnavailableError` if a server listens on this file, which ZeroMQ would replace, or it is no socket."""
+def _check_file_free(path: str) -> None:
+    """Raises `UnavailableError` if a server listens on this file, or it is not a socket."""
     if not os.path.exists(path):
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):
@@ -160,47 +163,3 @@ def check_not_in_use(path: str) -> None:
         except OSError:
             pass
     raise UnavailableError(f"cannot listen on ipc://{path}: another server listens there", path="endpoints")
-
-
-UNREAD_REPLIES = 4000  # maximum number of replies queued for a client at a libzmq socket; later ones are dropped
-
-NOBLOCK = int(zmq.NOBLOCK)
-MORE = int(zmq.SNDMORE) | NOBLOCK
-
-
-class Peer(Protocol):
-    """The sender of a message; see `quotas.Connection`."""
-
-    received_ns: int
-    caller: Caller | None
-
-    def close(self) -> None:
-        """Closes its connection, if it has one."""
-
-
-class Transport(Protocol):
-    """Listens on endpoints of one kind. All calls come from one thread; only `close` may block."""
-
-    def listen(self, endpoint: str) -> BoundEndpoint:
-        """Listens on the endpoint, or raises a `DynError`."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether `messages` has work that the selector does not signal."""
-
-    def messages(self, most: int, until_ns: float = math.inf) -> Iterator[tuple[Any, Message]]:
-        """Yields up to `most` messages with their peers, one per peer in turn. The iterator must be exhausted.
-
-        Args:
-            most: Maximum number of messages.
-            until_ns: On the clock of `time.perf_counter_ns`; messages not started by then are left for the next call.
-        """
-
-    def send(self, peer: Any, is_req: bool, reply: bytes | memoryview) -> None:
-        """Sends a reply to a peer, or counts that it could not be sent."""
-
-    def check(self) -> None:
-        """Closes connections that are dead or no longer allowed; called ten times a second."""
-
-    def close(self, linger_s: float) -> None:
-        """Closes everything, after at most `linger_s` for replies to be sent."""

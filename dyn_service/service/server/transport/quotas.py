@@ -1,12 +1,12 @@
-"""Limits over all connections of a server, whatever their transport, and which connection is closed to keep them.
+"""Limits over all connections of a server, and which connection is closed to keep them.
 
 The limits hold for the sum over all connections: their number, open files, bytes of unfinished messages, bytes of
-unread replies. Transports report what each connection holds; `ConnectionQuota` decides:
+unread replies. The transport reports what each connection holds; `ConnectionQuota` decides:
 
     limit                    connection that is closed
     connections, files       the oldest that never sent a request, if it had 1 s or half of all are such; else the one
                              that sent its last message longest ago
-    unfinished messages      the one that holds most, unidentified peers first
+    unfinished messages      the one that holds most, those without a complete handshake first
     unread replies           the one that has read nothing for longest
 """
 
@@ -24,33 +24,36 @@ from dyn_service.service.server.process import files_allowed
 
 _LOG = logging.getLogger(__name__)
 
-_GRACE_S = 1.0  # a new connection has this long for its first request before it may be closed for others
+# a new connection has this long for its first request before it may be closed for others
+_GRACE_S = 1.0
 _STUCK_S = 30.0  # a connection whose peer reads none of its replies for this long is closed
-_FEWEST_FILES = 24  # number of open files available to connections even if the system's limit is lower
+_FEWEST_CONNECTIONS = 8  # number of connections even if the system's limit of open files is lower
+# of the open files; the rest is for long messages in shared memory, see `workers.pipes`
+_SHARE_OF_FILES = 0.75
 _LOG_EVERY_S = 1.0  # minimum time between log lines about events that clients can cause at will
 
 
 class Connection:
     """A connection and its peer.
 
-    received_ns: arrival of its last message, on the clock of `time.perf_counter_ns`. caller: the peer by its key; None
-    is a process of this machine without a key. last_received_s, last_sent_s: when it last sent a message and last read
-    part of a reply, on the clock of `time.monotonic`. closed: whether it has ended. files: open files that it may use.
-    is_stranger: whether its peer has not been identified yet. Set by the quota: unfinished, bytes of messages that have
-    not arrived in full; unread, bytes of replies that wait for it; served, whether it has sent a request.
+    received_ns: arrival of its last bytes, on the clock of `time.perf_counter_ns`. caller: the peer by its key; None is
+    a process of this machine without a key. last_sent_s: when its peer last read part of a reply, on the clock of
+    `time.monotonic`. closed: whether it has ended. is_stranger: whether its handshake is incomplete. Set by the quota:
+    unfinished, bytes of messages that have not arrived in full; unread, bytes of replies that wait for it; served,
+    whether it has sent a request.
     """
 
-    files = 1
-    is_stranger = False
     caller: Caller | None = None
 
     def __init__(self) -> None:
-        self.last_received_s = self.last_sent_s = time.monotonic()
-        self.received_ns = self.unfinished = self.unread = 0
+        self.last_sent_s = time.monotonic()
+        self.received_ns = time.perf_counter_ns()
+        self.unfinished = self.unread = 0
         self.served = self.closed = False
+        self.is_stranger = True
 
     def close(self) -> None:
-        """Closes the connection at once; its transport then calls `ConnectionQuota.remove`."""
+        """Closes the connection at once, and calls `ConnectionQuota.remove`."""
         raise NotImplementedError
 
 
@@ -67,8 +70,8 @@ class RateLimitedLog:
         if time.monotonic() < self._next_s:
             self._left_out += 1
             return
-        more = f" ({self._left_out} similar lines skipped)" if self._left_out else ""
-        self._log.log(self._level, f"{text}%s", *args, more)
+        skipped = f" ({self._left_out} similar lines skipped)" if self._left_out else ""
+        self._log.log(self._level, f"{text}%s", *args, skipped)
         self._logged()
 
     def check(self) -> None:
@@ -82,20 +85,19 @@ class RateLimitedLog:
 
 
 class ConnectionQuota:
-    """All connections and their sums; calls `gone` for each that has ended. All calls come from one thread."""
+    """All connections and their sums; calls `on_removed` for each that has ended. All calls come from one thread."""
 
     def __init__(
-        self, limits: RequestLimits, traffic: Traffic, gone: Callable[[Connection], None] = lambda peer: None
+        self, limits: RequestLimits, traffic: Traffic, on_removed: Callable[[Connection], None] = lambda peer: None
     ) -> None:
         self.limits = limits
         self.traffic = traffic
         self.unread = 0  # bytes of unread replies
         self.unfinished = 0  # bytes of unfinished messages
-        self.refreshers: list[Callable[[], None]] = []  # update what connections hold, before one is closed for it
-        self._gone = gone
+        self._on_removed = on_removed
         self._peers: dict[Connection, None] = {}
-        self._newcomers: dict[Connection, float] = {}  # those without a request, by when they were accepted
-        self._files = 0
+        # those without a request, by when they were accepted
+        self._newcomers: dict[Connection, float] = {}
         self._closed = RateLimitedLog(_LOG, logging.WARNING)
 
     def __len__(self) -> int:
@@ -103,23 +105,22 @@ class ConnectionQuota:
 
     def add(self, peer: Connection) -> None:
         """Adds a connection; closes others first if there is no room."""
-        allowed = files_allowed()
-        files = math.inf if allowed is None else max(_FEWEST_FILES, allowed)
-        while self._peers and (len(self._peers) >= self.limits.max_connections or self._files + peer.files > files):
+        limit, files = self.limits.max_connections, files_allowed()
+        if files is not None:
+            limit = min(limit, max(_FEWEST_CONNECTIONS, int(_SHARE_OF_FILES * files)))
+        while self._peers and len(self._peers) >= limit:
             self.make_room()
         self._peers[peer] = None
         self._newcomers[peer] = time.monotonic()
-        self._files += peer.files
 
     def remove(self, peer: Connection) -> None:
         """Removes a connection that has ended."""
         if peer in self._peers:
             del self._peers[peer]
             self._newcomers.pop(peer, None)
-            self._files -= peer.files
             self.unread -= peer.unread
             self.unfinished -= peer.unfinished
-            self._gone(peer)
+            self._on_removed(peer)
 
     def note_request(self, peer: Connection) -> None:
         """Notes that a connection has sent its first request."""
@@ -138,7 +139,7 @@ class ConnectionQuota:
         peer, came_s = next(iter(newcomers.items()), (None, math.inf))
         had_its_time = time.monotonic() - came_s > _GRACE_S
         if peer is None or not (had_its_time or 2 * len(newcomers) >= len(self._peers)):
-            peer = min((peer for peer in self._peers if peer.served), key=lambda peer: peer.last_received_s)
+            peer = min((peer for peer in self._peers if peer.served), key=lambda peer: peer.received_ns)
         self.disconnect(peer, "room was needed for another connection")
 
     def set_unfinished(self, peer: Connection, size: int) -> None:
@@ -153,19 +154,12 @@ class ConnectionQuota:
 
     def enforce_unfinished(self) -> None:
         """Closes connections until unfinished messages are within the limit."""
-        if self.unfinished <= self.limits.max_unfinished_bytes:
-            return
-        self._refresh()
         while self.unfinished > self.limits.max_unfinished_bytes:
-            holding = [peer for peer in self._peers if peer.unfinished]
-            largest = max(holding, key=lambda peer: (peer.is_stranger, peer.unfinished))
+            largest = max(self._peers, key=lambda peer: (bool(peer.unfinished), peer.is_stranger, peer.unfinished))
             self.disconnect(largest, f"it sent {largest.unfinished} bytes of an unfinished message")
 
     def enforce_unread(self) -> None:
         """Closes connections until unread replies are within the limit."""
-        if self.unread <= self.limits.max_unread_bytes:
-            return
-        self._refresh()
         while self.unread > self.limits.max_unread_bytes:
             stuck = min((peer for peer in self._peers if peer.unread), key=lambda peer: peer.last_sent_s)
             self._disconnect_unread(stuck)
@@ -193,7 +187,3 @@ class ConnectionQuota:
 
     def _disconnect_unread(self, peer: Connection) -> None:
         self.disconnect(peer, f"{peer.unread} bytes of replies were not read")
-
-    def _refresh(self) -> None:
-        for refresh in self.refreshers:
-            refresh()

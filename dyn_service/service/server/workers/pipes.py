@@ -33,7 +33,8 @@ from dyn_service.service.server.administration.access import Caller
 from dyn_service.service.server.administration.audit import Change
 from dyn_service.service.server.process import files_allowed
 
-_SHARE_OF_FILES = 4  # at most one in so many open files is used for waiting messages; more are in private memory
+# at most one in so many open files is used for waiting messages; more are in private memory
+_SHARE_OF_FILES = 4
 
 _FAILED = ctypes.c_void_p(-1).value
 
@@ -47,9 +48,8 @@ class _Mapping:
     def __init__(self, descriptor: int, size: int, *, writable: bool) -> None:
         self.descriptor, self.size = -1, size
         self._address: int | None = None
-        address = _system().mmap(
-            None, size, mmap.PROT_READ | (mmap.PROT_WRITE * writable), mmap.MAP_SHARED, descriptor, 0
-        )
+        access = mmap.PROT_READ | (mmap.PROT_WRITE * writable)
+        address = _system().mmap(None, size, access, mmap.MAP_SHARED, descriptor, 0)
         if address == _FAILED:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
@@ -93,8 +93,8 @@ def allocate_shared(size: int) -> memoryview:
 
 def allocate(size: int) -> memoryview:
     """Returns memory for a message: shared while messages use few of the open files, else private."""
-    allowed = files_allowed()
-    if allowed is None or len(_sendable) < allowed // _SHARE_OF_FILES:
+    max_files = files_allowed()
+    if max_files is None or len(_sendable) < max_files // _SHARE_OF_FILES:
         with suppress(OSError):
             return allocate_shared(size)
     return np.empty(size, np.uint8).data

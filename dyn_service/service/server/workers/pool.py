@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import dyn_service
-from dyn_service.api.queries import QUERIES
+from dyn_service.api.lists import names_queries, row_of
 from dyn_service.api.spec import WITHOUT_WRENCHES
 from dyn_service.errors import DeadlineExceededError, DynError, InternalError, ResourceExhaustedError, UnavailableError
 from dyn_service.kernels.compile_events import listening
@@ -90,7 +90,7 @@ class Executor:
         """Returns the tasks not started, and starts no more."""
         raise NotImplementedError
 
-    def cancel(self, meant: Iterable[Task]) -> None:
+    def cancel(self, tasks: Iterable[Task]) -> None:
         """Refuses waiting tasks and stops running ones where possible."""
 
     def tick(self, now_ns: int) -> None:
@@ -210,16 +210,17 @@ class WorkerHandle:
 
     def send_task(self, task: Task, served: dict[str, Served]) -> None:
         """Sends a task and the robots that it needs; removes robots no longer served. Errors as `Pipe.send`."""
-        for gone in self.known.keys() - served.keys():  # first, to stay within the limit of robots
-            self.pipe.send(pipes.RemoveRobot(gone))
-            del self.known[gone]
+        # first, to stay within the limit of robots
+        for former_name in self.known.keys() - served.keys():
+            self.pipe.send(pipes.RemoveRobot(former_name))
+            del self.known[former_name]
         name = task.head.robot
-        needed = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
-        for each in needed:  # all robots, if the request's robot is unknown
-            if self.known.get(each.robot.name) != each.robot.fingerprint:
-                self.pipe.send(pipes.AddRobot(), each.pickled)
-                self.known[each.robot.name] = each.robot.fingerprint
-                kept_robots = {*self.known.values()} - {each.robot.fingerprint}
+        required = [served[name]] if name in served else [] if type(name) is str else [*served.values()]
+        for served_robot in required:  # all robots, if the request's robot is unknown
+            if self.known.get(served_robot.robot.name) != served_robot.robot.fingerprint:
+                self.pipe.send(pipes.AddRobot(), served_robot.pickled)
+                self.known[served_robot.robot.name] = served_robot.robot.fingerprint
+                kept_robots = {*self.known.values()} - {served_robot.robot.fingerprint}
                 self.kernels = {kernel for kernel in self.kernels if kernel[0] in kept_robots}
         work = pipes.Work(task.received_ns, self.excused_ns, task.caller, task.needs_kernel)
         self.pipe.send(work, task.payload)
@@ -227,25 +228,27 @@ class WorkerHandle:
     def update_due_time(self, most_s: float) -> None:
         """Computes when to stop its task, or to kill the worker if it is to give up; until then it may compile."""
         self.due_ns = self.begun_ns + most_s * 1e9
-        if self.task is not None and not self.task.answered:
+        if self.task is not None and not self.task.is_refused:
             excused = math.inf if self.must_finish_kernel else self.excused_ns
-            due = due_ns(self.task.head, self.task.received_ns, excused)
-            self.due_ns = self.due_ns if due is None else min(self.due_ns, due)
+            due_time_ns = due_ns(self.task.head, self.task.received_ns, excused)
+            self.due_ns = self.due_ns if due_time_ns is None else min(self.due_ns, due_time_ns)
         elif not self.must_finish_kernel:
             self.due_ns = min(self.due_ns, perf_counter_ns() + _GIVE_UP_NS)
 
 
-_GIVE_UP_NS = 250_000_000  # a worker that has not given up a task by then is killed: about what a new one costs
+# a worker that has not given up a task by then is killed: about what a new one costs
+_GIVE_UP_NS = 250_000_000
 
 _MAX_REFUSED = 1000
-_REFUSED_NS = 600_000_000_000  # time for which a kernel that took too long is refused; the machine may have been busy
+# time for which a kernel that took too long is refused; the machine may have been busy
+_REFUSED_NS = 600_000_000_000
 
 
 def kernel_of(task: Task, registry: Registry) -> tuple[Any, ...] | None:
     """Returns robot, query and kernel of a task; None if its robot is not served or its kernel is not known yet."""
     head = task.head
     served = registry.served.get(head.robot) if type(head.robot) is str else None
-    if served is None or (task.kernel is None and head.query in QUERIES):
+    if served is None or (task.kernel is None and names_queries(head.query)):
         return None
     return served.robot.fingerprint, head.query, task.kernel
 
@@ -266,7 +269,7 @@ class RefusedKernels:
             del self._known[next(iter(self._known))]
         self._known[kind] = (error, now_ns + _REFUSED_NS)
 
-    def known(self, task: Task, now_ns: int) -> DynError | None:
+    def refusal(self, task: Task, now_ns: int) -> DynError | None:
         """Returns the error for a task that is refused, or None."""
         kind = kernel_of(task, self._registry) if self._known else None
         error, until_ns = self._known.get(kind, (None, 0)) if kind is not None else (None, 0)
@@ -312,8 +315,8 @@ class Loader:
     def fetch(self, kernel: pipes.Kernel) -> None:
         """Starts to load a kernel from the store, unless it is loaded."""
         served = self._registry.served.get(kernel.robot)
-        wanted = QUERIES[kernel.query], kernel.method, kernel.variant
-        if served is not None and not served.robot.has_kernel(*wanted, passive=kernel.passive):
+        row_kernel = row_of(kernel.query), kernel.method, kernel.variant
+        if served is not None and not served.robot.has_kernel(*row_kernel, passive=kernel.passive):
             self._requests.put(kernel)
 
     def collect(self) -> Iterator[Load]:
@@ -351,9 +354,8 @@ class Loader:
             return
         _ = served.pickled  # cached here, because it takes milliseconds
         for name in CERTIFIED:
-            self._load_kernel(
-                pipes.Kernel(robot.name, name, next(iter(QUERIES[name].kernels)), WITHOUT_WRENCHES, passive=True)
-            )
+            method = next(iter(row_of(name).kernels))
+            self._load_kernel(pipes.Kernel(robot.name, name, method, WITHOUT_WRENCHES, passive=True))
         served.refresh()
 
     def _load_kernel(self, kernel: pipes.Kernel) -> None:
@@ -361,24 +363,28 @@ class Loader:
         served = self._registry.served.get(kernel.robot)
         if served is None:
             return
-        wanted = QUERIES[kernel.query], kernel.method, kernel.variant
+        row_kernel = row_of(kernel.query), kernel.method, kernel.variant
         try:
             with suppress(ResourceExhaustedError):  # requests for it are refused with this error
-                if served.robot.load_kernel(*wanted, passive=kernel.passive):
+                if served.robot.load_kernel(*row_kernel, passive=kernel.passive):
                     served.plans[kernel.query].refresh()
         except Exception:  # noqa: BLE001  # a defect
             _LOG.exception("a kernel could not be fetched")
 
 
-_RESTART_DELAY_NS = 1_000_000_000  # delay before another worker is started after one exited before it was ready
-_LOOK_NS = 50_000_000  # interval at which a task past its deadline is checked again while kernels are compiled
+# delay before another worker is started after one exited before it was ready
+_RESTART_DELAY_NS = 1_000_000_000
+# interval at which a task past its deadline is checked again while kernels are compiled
+_LOOK_NS = 50_000_000
 _CHECK_NS = 100_000_000  # interval of checks whether a signal has stopped a worker with a task
 
-_STOPPED_CHECKS = 3  # so many in a row replace a worker; counted, not timed: this process may be suspended too
+# so many in a row replace a worker; counted, not timed: this process may be suspended too
+_STOPPED_CHECKS = 3
 
 _MAX_LOSSES = 2  # a request is refused after so many workers were lost computing it
 
-_MAX_UNREAD = 8  # the same for workers lost before they read it, perhaps because of the robots sent first
+# the same for workers lost before they read it, perhaps because of the robots sent first
+_MAX_UNREAD = 8
 
 _START_S = 60.0  # time for the first worker to start, not counting time without a CPU
 
@@ -408,7 +414,7 @@ class Pool(Executor):
         self._fork_server = ForkServer()
         self._workers: list[WorkerHandle] = []
         self._waiting = jobs.Schedule()
-        self._due = jobs.DueTimes()
+        self._due_times = jobs.DueTimes()
         self._refusals = RefusedKernels(service.registry)
         self._paces = jobs.Paces()
         self._loader = Loader(service.registry, wake)
@@ -448,8 +454,8 @@ class Pool(Executor):
 
     def offer(self, task: Task) -> None:
         """Queues the task, or refuses it if its kernel takes too long to compile."""
-        if (known := self._refusals.known(task, perf_counter_ns())) is not None:
-            self._refuse(task, known)
+        if (refusal := self._refusals.refusal(task, perf_counter_ns())) is not None:
+            self._refuse(task, refusal)
             return
         self._waiting.add(task)
         self._watch_deadline(task)
@@ -469,13 +475,15 @@ class Pool(Executor):
             self._dequeue(task)
         return left
 
-    def cancel(self, meant: Iterable[Task]) -> None:
+    def cancel(self, tasks: Iterable[Task]) -> None:
         """Refuses waiting tasks and stops running ones, after a compilation if one is running."""
-        for task in meant:
+        for task in tasks:
             if self._dequeue(task):
                 self._refuse(task, jobs.cancelled_error())
         for worker in self._workers:
-            self._stop_if_cancelled(worker)
+            running = worker.task
+            if running is not None and running.cancelled and not running.is_refused:
+                self._interrupt(worker, running, jobs.cancelled_error())
 
     def tick(self, now_ns: int) -> None:
         """Stops running tasks and refuses waiting ones past their limits; replaces a fork server that hangs."""
@@ -484,7 +492,7 @@ class Pool(Executor):
         if len(self._workers) < self._count:
             self._fill_up(now_ns)
             self._assign()
-        for task in self._due.pop(now_ns):
+        for task in self._due_times.pop(now_ns):
             self._refuse_if_late(task, now_ns)
         for task in self._loading.pop(now_ns):
             self._refuse(task, jobs.late_error(task.head, now_ns - task.received_ns, started=True))
@@ -506,15 +514,15 @@ class Pool(Executor):
         self._loader.close()
 
     def _watch_deadline(self, task: Task) -> None:
-        due = due_ns(task.head, task.received_ns, 0)
-        if due is not None:
-            self._due.add(task, due)
+        due_time_ns = due_ns(task.head, task.received_ns, 0)
+        if due_time_ns is not None:
+            self._due_times.add(task, due_time_ns)
 
     def _refuse_if_late(self, task: Task, now_ns: int) -> None:
         """Refuses a task past its deadline, or checks it again later."""
-        due = due_ns(task.head, task.received_ns, self._excused_ns(task, now_ns))
-        if due is not None and due > now_ns:
-            self._due.add(task, max(due, now_ns + _LOOK_NS))
+        due_time_ns = due_ns(task.head, task.received_ns, self._excused_ns(task, now_ns))
+        if due_time_ns is not None and due_time_ns > now_ns:
+            self._due_times.add(task, max(due_time_ns, now_ns + _LOOK_NS))
             return
         self._waiting.discard(task)
         self._refuse(task, jobs.late_error(task.head, now_ns - task.received_ns, started=False))
@@ -526,11 +534,11 @@ class Pool(Executor):
         return self._clock.within_ns(task.received_ns, now_ns)
 
     def _dequeue(self, task: Task) -> bool:
-        self._due.discard(task)
+        self._due_times.discard(task)
         return self._waiting.discard(task)
 
     def _refuse(self, task: Task, error: DynError) -> None:
-        if not task.answered:
+        if not task.is_refused:
             self._done.append((task, self._service.refuse_task(task, error)))
 
     # the workers
@@ -563,11 +571,11 @@ class Pool(Executor):
         a worker that has its kernel, which may be in no store.
         """
         while self._waiting and (idle := [worker for worker in self._workers if worker.is_idle]):
-            free = sum(each.is_ready and not each.is_long for each in self._workers)
-            task = self._waiting.take(long=free > 1 or len(self._workers) == 1)
+            free_workers = sum(worker.is_ready and not worker.is_long for worker in self._workers)
+            task = self._waiting.take(long=free_workers > 1 or len(self._workers) == 1)
             if task is None:
                 return
-            self._due.discard(task)
+            self._due_times.discard(task)
             kernel = kernel_of(task, self._registry)
             having = [worker for worker in idle if kernel in worker.kernels]
             self._begin((having or idle)[-1 if task.long else 0], task)
@@ -603,8 +611,9 @@ class Pool(Executor):
     def _interrupt(self, worker: WorkerHandle, task: Task, error: DynError) -> None:
         """Asks a worker to give up its task, whose client gets the error at once; see `WorkerHandle.due_ns`."""
         self._refuse(task, error)
-        task.answered = task.cancelled = True
-        with suppress(pipes.PipeClosedError):  # it has exited, which the next event of its pipe reports
+        task.is_refused = task.cancelled = True
+        # it has exited, which the next event of its pipe reports
+        with suppress(pipes.PipeClosedError):
             worker.pipe.send(pipes.Stop())
         self._watch(worker)
         worker.update_due_time(self._limits.max_worker_s)
@@ -613,21 +622,17 @@ class Pool(Executor):
         worker.ending = True
         self._fork_server.kill(worker.number)
 
-    def _stop_if_cancelled(self, worker: WorkerHandle) -> None:
-        task = worker.task
-        if task is not None and task.cancelled and not task.answered:
-            self._interrupt(worker, task, jobs.cancelled_error())
-
     def _stop_late(self, worker: WorkerHandle, task: Task, now_ns: int) -> None:
         most_s = self._limits.max_worker_s
+        # a compilation goes on until the limit, or a query with a short deadline would never find its kernel
         if now_ns <= worker.begun_ns + most_s * 1e9:
-            if task.answered:  # it did not give up
+            if task.is_refused:  # it did not give up
                 self._stop(worker, task, jobs.cancelled_error())
             else:
                 self._interrupt(worker, task, jobs.late_error(task.head, now_ns - task.received_ns, started=True))
             return
-        what = f"compiling {worker.making}" if worker.making else task.head.query
-        error = ResourceExhaustedError(f"{what} took more than {most_s:g} s, which is the limit")
+        work = f"compiling {worker.making}" if worker.making else task.head.query
+        error = ResourceExhaustedError(f"{work} took more than {most_s:g} s, which is the limit")
         if worker.making:
             self._refusals.remember(task, error, now_ns)
         self._stop(worker, task, error)
@@ -645,8 +650,8 @@ class Pool(Executor):
         """Handles a worker that exited, or was stopped by a signal, independently of its task."""
         task, worker.task = worker.task, None
         if task is not None:
-            task.unread += 1
-            self._wait_again(task, task.unread, _MAX_UNREAD, f"{how} {task.head.query}")
+            task.unread_losses += 1
+            self._wait_again(task, task.unread_losses, _MAX_UNREAD, f"{how} {task.head.query}")
         self._lost(worker, "it had exited before")
 
     def _lose_stopped(self) -> None:
@@ -663,35 +668,37 @@ class Pool(Executor):
         self._fork_server.drop()
         self._lose([*self._workers], why)
 
-    def _lose(self, lost: list[WorkerHandle], why: str) -> None:
+    def _lose(self, workers: list[WorkerHandle], why: str) -> None:
         """Replaces workers; their tasks are tried again."""
-        for worker in lost:
+        for worker in workers:
             self._workers.remove(worker)
             self._selector.unregister(worker.end)
             worker.pipe.close()
-            self._fork_server.kill(worker.number)  # it may still run if only its message could not be read
+            # it may still run if only its message could not be read
+            self._fork_server.kill(worker.number)
             self._fork_server.done(worker.number)
             self._clock.ended(worker.number)
             if (task := worker.task) is not None:
                 task.losses += 1
                 self._wait_again(task, task.losses, _MAX_LOSSES, f"lost during {task.head.query}: {why}")
         now = perf_counter_ns()
-        if not any(worker.has_started for worker in lost):  # the next one may fail in the same way
+        # the next one may fail in the same way
+        if not any(worker.has_started for worker in workers):
             self._next_start_ns = now + _RESTART_DELAY_NS
         self._fill_up(now)
         self._assign()
 
-    def _wait_again(self, task: Task, lost: int, most: int, how: str) -> None:
-        """Queues a task again, unless `lost` has reached `most`."""
+    def _wait_again(self, task: Task, losses: int, limit: int, how: str) -> None:
+        """Queues a task again, unless `losses` has reached `limit`."""
         self._metrics.traffic.workers_lost += 1
         _LOG.error("a worker was %s", how)
         if task.cancelled:
             self._refuse(task, jobs.cancelled_error())
-        elif lost < most and not self._ending:
+        elif losses < limit and not self._ending:
             self._waiting.put_back(task)
             self._watch_deadline(task)
         else:
-            self._refuse(task, ResourceExhaustedError(f"{lost} workers were {how}"))
+            self._refuse(task, ResourceExhaustedError(f"{losses} workers were {how}"))
 
     # messages of workers
 
@@ -739,11 +746,11 @@ class Pool(Executor):
                 worker.robot = body
                 worker.known[name] = fingerprint
             case pipes.Answered():
-                self._answered(worker, message, body)
+                self._take_answer(worker, message, body)
                 return
             case pipes.Returned():
                 task, worker.task = worker.task, None
-                if task is not None and not task.answered:
+                if task is not None and not task.is_refused:
                     self._done.append((task, self._service.handle(body, task.received_ns, task.caller)))
                 self._assign()
                 return
@@ -763,7 +770,7 @@ class Pool(Executor):
         if task.cancelled and task.kernel is not None and type(task.head.robot) is str:
             self._loader.fetch(pipes.Kernel(task.head.robot, str(task.head.query), *task.kernel))
 
-    def _answered(self, worker: WorkerHandle, answer: pipes.Answered, reply: memoryview) -> None:
+    def _take_answer(self, worker: WorkerHandle, answer: pipes.Answered, reply: memoryview) -> None:
         task, robot, changes = worker.task, worker.robot, worker.audit
         worker.task, worker.robot, worker.audit = None, None, []
         if task is None:  # stopped before
@@ -772,11 +779,11 @@ class Pool(Executor):
             self._end(worker)
         if answer.code in (None, DeadlineExceededError.code):
             self._paces.note(task, answer.took_ns, perf_counter_ns(), finished=answer.code is None)
-        if task.answered:
+        if task.is_refused:
             pass
         elif robot is not None:
-            due = due_ns(task.head, task.received_ns, worker.excused_ns)
-            self._loading.add(task, math.inf if due is None else due)
+            due_time_ns = due_ns(task.head, task.received_ns, worker.excused_ns)
+            self._loading.add(task, math.inf if due_time_ns is None else due_time_ns)
             self._loader.load(Load(task, answer, reply, robot, changes))
         else:
             self._record(task, changes, answer)
@@ -807,9 +814,16 @@ class Pool(Executor):
             self._metrics.refused(answer.query if is_query(answer.query) else None, answer.code)
 
 
-_FIRST_NS = 60_000_000_000  # for the first order of a new fork server, which imports the engine and the compiler
-_ORDER_NS = 10_000_000_000  # for later orders, each a fork or a signal, and for all of a process that a signal stopped
-_GAP_NS = 1_000_000_000  # longest time counted between two checks, so that a suspended server does not blame it
+# for the first order of a new fork server, which imports the engine and the compiler
+_FIRST_NS = 60_000_000_000
+# for later orders, each a fork or a signal, and for all of a process that a signal stopped
+_ORDER_NS = 10_000_000_000
+_END_S = 1.5  # for processes to end at the close
+CLOSE_S = 2 * _END_S + 2.0
+"""A pool closes within this time: its processes, and the thread of `Loader`."""
+
+# longest time counted between two checks, so that a suspended server does not blame it
+_GAP_NS = 1_000_000_000
 
 
 class ForkServer:
@@ -818,7 +832,7 @@ class ForkServer:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._end: socket.socket | None = None
-        self._dropped: list[subprocess.Popen[bytes]] = []
+        self._former_processes: list[subprocess.Popen[bytes]] = []
         self._count = 0
         self._orders: dict[int, int] = {}  # by worker number: time of the order on `_clock_ns`
         self._clock_ns = 0
@@ -828,19 +842,20 @@ class ForkServer:
 
     def start(self) -> None:
         """Starts the process. It is ready some tenths of a second later; orders wait until then."""
-        mine, theirs = socket.socketpair()
-        mine.setblocking(False)  # so that a hung fork server does not block this process
+        parent_end, child_end = socket.socketpair()
+        parent_end.setblocking(False)  # so that a hung fork server does not block this process
         # `-P`, because a file in the current folder may have the name of an imported module.
         paths = [str(Path(dyn_service.__file__).parent.parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OPENBLAS_NUM_THREADS": "1"}
-        with theirs, blocked(signal.SIGINT, signal.SIGTERM):  # a signal to the process group stops the server
+        # a signal to the process group stops the server
+        with child_end, blocked(signal.SIGINT, signal.SIGTERM):
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "dyn_service.service.server.workers.process", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", "dyn_service.service.server.workers.process", str(child_end.fileno())],
+                pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=environment,
             )
-        self._end = mine
+        self._end = parent_end
         self._starved_ns = 0
 
     @property
@@ -865,7 +880,7 @@ class ForkServer:
     @property
     def exit_status(self) -> int | None:
         """Exit status of the last process, negative for a signal; None while it is not known."""
-        last = self._process or (self._dropped[-1] if self._dropped else None)
+        last = self._process or (self._former_processes[-1] if self._former_processes else None)
         return None if last is None else last.poll()
 
     def make(self) -> tuple[socket.socket, int]:
@@ -880,12 +895,12 @@ class ForkServer:
             self.drop()
             self.start()
         assert self._end is not None
-        mine, theirs = pipes.pair()
+        parent_end, worker_end = pipes.pair()
         self._count += 1
         self._orders[self._count] = self._clock_ns
-        with theirs, suppress(OSError):
-            socket.send_fds(self._end, [pipes.ORDER.pack(self._count)], [theirs.fileno()])
-        return mine, self._count
+        with worker_end, suppress(OSError):
+            socket.send_fds(self._end, [pipes.ORDER.pack(self._count)], [worker_end.fileno()])
+        return parent_end, self._count
 
     def kill(self, number: int) -> None:
         """Orders that a worker is killed."""
@@ -898,7 +913,7 @@ class ForkServer:
         """Reports that a worker has started or exited, as ordered."""
         if self._orders.pop(number, None) is not None:
             self._most_ns = _ORDER_NS
-            self._dropped = [process for process in self._dropped if process.poll() is None]
+            self._former_processes = [process for process in self._former_processes if process.poll() is None]
 
     def hangs(self, now_ns: int) -> bool:
         """Returns whether an order was not carried out in time; call it often, because long gaps do not count."""
@@ -917,21 +932,22 @@ class ForkServer:
             self._end = None
         if self._process is not None:
             self._process.kill()
-            self._dropped.append(self._process)
+            self._former_processes.append(self._process)
             self._process = None
         self._orders.clear()
         self._most_ns = _FIRST_NS
 
     def close(self) -> None:
-        """Ends the fork server and all workers, and waits for it."""
+        """Ends the fork server and all workers, and waits for it, at most `_END_S` and as long again once killed."""
         if self._end is not None:
             self._end.close()
             self._end = None
-        for process in filter(None, (self._process, *self._dropped)):
-            try:
-                process.wait(2.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        processes = [*filter(None, (self._process, *self._former_processes))]
+        for until_s in (time.monotonic() + _END_S, time.monotonic() + 2 * _END_S):
+            for process in processes:
+                try:
+                    process.wait(max(0.0, until_s - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    process.kill()
         self._process = None
-        self._dropped.clear()
+        self._former_processes.clear()

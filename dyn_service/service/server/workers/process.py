@@ -19,15 +19,14 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from importlib import import_module
 from time import perf_counter_ns
 
 import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from dyn_service.api.preparation import load_modules
 from dyn_service.api.queries import COMPUTATIONS
+from dyn_service.engine import computations
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError
 from dyn_service.kernels.compile_events import listening
@@ -42,10 +41,8 @@ from dyn_service.service.server.workers.pipes import Pipe, ToWorker
 
 _LOG = logging.getLogger(__name__)
 
-_NICE = 5  # niceness of workers, so that the server's process has priority; at 10 they starve on a busy machine
-
-_PRELOADED = ("dyn_service.kernels.certify", "dyn_service.kernels.lower", "dyn_service.parsing.files")
-"""Modules that the fork server imports once, so that the workers share their memory."""
+# niceness of workers, so that the server's process has priority; at 10 they starve on a busy machine
+_NICE = 5
 
 _SMALL_ROBOT = """<robot name="small"><link name="base"/><link name="arm"><inertial><mass value="1"/>
 <inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial></link>
@@ -57,14 +54,16 @@ _PR_SET_PDEATHSIG = 1
 def fork_server_main(descriptor: int) -> None:
     """Runs the fork server: starts workers until its end of a socket pair is closed, then kills them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends when the server closes the pipe
-    load_modules(COMPUTATIONS)
-    for module in _PRELOADED:
-        import_module(module)
+    computations.load(COMPUTATIONS)
+    import dyn_service.kernels.certify
+    import dyn_service.kernels.lower
+    import dyn_service.parsing.files  # noqa: F401  # imported once here, so that the workers share their memory
+
     make_shared_code()
     gc.collect()
     gc.freeze()
     end = socket.socket(fileno=descriptor)
-    own, children = os.getpid(), dict[int, int]()
+    parent, children = os.getpid(), dict[int, int]()
     signal.signal(signal.SIGCHLD, lambda *_: _reap(children))
     while True:
         order, descriptors, _, _ = socket.recv_fds(end, pipes.ORDER.size, 1)
@@ -80,7 +79,7 @@ def fork_server_main(descriptor: int) -> None:
                 else:
                     if not pid:
                         end.close()
-                        _run_worker(descriptors[0], own)
+                        _run_worker(descriptors[0], parent)
                     children[number] = pid
                 os.close(descriptors[0])
             elif number in children:  # not reaped, so its process number was not reused
@@ -143,8 +142,8 @@ class ProcessWorker:
         self._bound_memory(begin.limits.max_worker_bytes)
         self._most_resident = begin.limits.max_worker_bytes // 2
         self._service = Service(limits=begin.limits, allow_load=begin.allow_load, epoch=begin.epoch)
-        self._added: list[Served] = []
-        self._service.registry.added = self._added.append
+        self._robots_added: list[Served] = []
+        self._service.registry.added = self._robots_added.append
         self._service.is_stopped = self._pipe.has_message
         audit.record = lambda change: self._pipe.send(pipes.Audit(change))
         self._pipe.send(pipes.Ready(os.getpid()))
@@ -161,11 +160,11 @@ class ProcessWorker:
                         pass
 
     @staticmethod
-    def _bound_memory(most: int) -> None:
+    def _bound_memory(limit_bytes: int) -> None:
         with suppress(ImportError, ValueError, OSError):
             import resource
 
-            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+            resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     # callbacks of kernels.compile_events
@@ -193,7 +192,7 @@ class ProcessWorker:
 
     def _work(self, work: pipes.Work, body: memoryview) -> None:
         service, begun_ns = self._service, perf_counter_ns()
-        self._added.clear()
+        self._robots_added.clear()
         service.clock.forget()  # earlier compilations are in `excused_ns`
         job = service.accept(body, work.received_ns, work.excused_ns, work.caller)
         if work.needs_kernel:
@@ -204,7 +203,7 @@ class ProcessWorker:
             self._pipe.send(pipes.Returned(), encode(replace(job.request, inputs=UNSET, options=UNSET)))
             return
         reply = job if isinstance(job, bytes) else service.answer(job)
-        for served in self._added:  # including known ones, whose expiry time may have changed
+        for served in self._robots_added:  # including known ones, whose expiry time may have changed
             robot = served.robot
             self._pipe.send(pipes.Loaded(robot.name, robot.fingerprint), pickle.dumps((robot, served.expires_s)))
         head = decode_reply_head(reply)

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.law import Law, RobotState
-from dyn_service.control.trajectory import Reference
-from dyn_service.errors import InvalidArgumentError
-from dyn_service.graph import settable
-from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
-from dyn_service.graph.nodes.controllers.parameters import MotionParameters
+from dyn_service import Array, InvalidArgumentError, RobotQueries
+from dyn_service.control import Law, Reference, RobotState
+from dyn_service.graph import MotionParameters, controller_kind, settable
 
 
 class LawNameParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):

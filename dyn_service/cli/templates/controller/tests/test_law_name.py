@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from law_name.controller import LawName, LawNameParameters
 
-from dyn_service import Robot
-from dyn_service.control.law import RobotState
-from dyn_service.control.trajectory import Reference
-from dyn_service.errors import InvalidArgumentError
+from dyn_service import InvalidArgumentError, Robot
+from dyn_service.control import Reference, RobotState
 
 
 @pytest.fixture

@@ -1,0 +1,246 @@
+"""Motions of a robot with closed loops in its independent velocities, by elimination of the dependent ones.
+
+With the rows J_c of the loop joints (`engine/loop_joints.py`) and independent entries u of v,
+
+    v = G v_u,   a = a_p + G z,     J_c G = 0,   G_u = e,   J_c a_p + J_c-dot v = 0
+
+follow from Gaussian elimination in J_c with a fixed order of pivots, in which zeros cost nothing: a loop joint moves
+with the joints of its loop only. Where the order is bad, at singular positions, quotients are large; they are returned.
+
+    inverse dynamics     tau_u = G^T h                                  h = M a + C of the tree
+    forward dynamics     a = a_p + G z,   G^T M G z = G^T f             f = tau - M a_p - C
+
+Cost: O(N + loops x depth) and the elimination. Checked by tests/engine/test_loop_kernels.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dyn_service.dynamics import expressions as ex
+from dyn_service.dynamics.kinematics import along, in_world, joint_columns, motion_subspaces
+from dyn_service.dynamics.newton_euler import motion
+from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, pivots, row_by_row
+from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.model.loop_tree import UNRELATED, LoopFrames, LoopTree
+from dyn_service.model.tree import Tree
+
+_NO_MOTION = 1e-300
+"""Added to divisors that are zero at rest, where the dividend is zero too."""
+
+
+class _State(NamedTuple):
+    """The bodies at a state. rotations, origins: R_WB and p_WB. V, V_dot: as of `newton_euler.motion`."""
+
+    tree: LoopTree
+    rotations: list[Mat]
+    origins: list[Mat]
+    V: PerBody
+    V_dot: PerBody
+
+
+class _LoopMotion(NamedTuple):
+    """A loop joint. gap: (1, 1), at least its largest gap in rad or lengths. rows: (m, nv) of J_c. velocity: (m, 1)
+    J_c v. acceleration: (m, 1), J_c a + J_c-dot v. Lengths are those of the loop.
+    """
+
+    gap: Mat
+    rows: Mat
+    velocity: Mat
+    acceleration: Mat
+
+
+class _Loops(NamedTuple):
+    """All loop joints. rows: (m, nv), J_c diag(unit). acceleration: (m, 1). shares: (3, 1), see `efforts`."""
+
+    rows: Mat
+    acceleration: Mat
+    shares: Mat
+
+
+def efforts(tree: LoopTree, q: Mat, v: Mat, a: Mat, h: Mat) -> dict[str, Mat]:
+    """tau (nv,), 0 at dependent joints, and `shares` (4,), which are small if the state is closed and regular.
+
+    h: (nv,) M a + C. shares: the gap of the loops in rad and lengths; the velocity and the acceleration across loop
+    joints, each relative to the largest entry of J_c times the largest of v and a in the loop; the largest quotient
+    of the elimination. The first three are sums over the loop joints, so NaN remains.
+    """
+    loops = _loops(tree, q, v, a)
+    G, _, quotient = _eliminated(tree, loops.rows, loops.acceleration)
+    tau = ex.zeros(tree.nv, 1)
+    for entry, effort in zip(tree.independent, ex.vertsplit(G.T @ h), strict=True):
+        tau[entry] = effort
+    return {"tau": tau, "shares": ex.vertcat(loops.shares, quotient)}
+
+
+def independent_motion(tree: LoopTree, q: Mat, v: Mat) -> dict[str, Mat]:
+    """G (nv, nu), the least a_p (nv,), and `shares` (4,) as of `efforts`; that of the acceleration has no meaning."""
+    loops = _loops(tree, q, v, ex.zeros(tree.nv, 1))
+    G, a_p, quotient = _eliminated(tree, loops.rows, loops.acceleration)
+    # With accelerations of the dependent joints alone, large efforts would cancel in f.
+    scaled = constant(1.0 / tree.unit[:, None] ** 2) * a_p
+    weighted = constant(np.diag(1.0 / tree.unit**2)) @ G
+    a_p = a_p - G @ _solution(G.T @ weighted, G.T @ scaled)[0]
+    return {
+        "jacobian": row_by_row(G),
+        "acceleration": a_p,
+        "shares": ex.vertcat(loops.shares[:2], ex.zeros(1, 1), quotient),
+    }
+
+
+def accelerations(tree: Tree, M: Mat, jacobian: Mat, a_p: Mat, f: Mat) -> dict[str, Mat]:
+    """a (nv,) = a_p + G z, and the largest `quotient` (1,) of a diagonal entry of G^T M G by its pivot.
+
+    M: (nv^2,) row by row. jacobian: (nv nu,), G row by row. a_p, f: (nv,).
+    """
+    nv = tree.nv
+    M, G = ex.reshape(M, nv, nv), ex.reshape(jacobian, -1, nv).T
+    z, quotient = _solution(G.T @ (M @ G), G.T @ f)
+    return {"a": a_p + G @ z, "quotient": quotient}
+
+
+def _solution(S: Mat, f: Mat) -> tuple[Mat, Mat]:
+    """Returns z (n, 1) of S z = f, and the largest quotient of a diagonal entry of S by its pivot. S is symmetric."""
+    L, D = pivots(S)
+    z, quotient = ex.vertsplit(f), ex.zeros(1, 1)
+    for i, pivot in enumerate(D):
+        for j in range(i):
+            z[i] = z[i] - L[i][j] * z[j]
+        quotient = ex.fmax(ex.fabs(S[i, i] / pivot), quotient)
+    z = [x / pivot for x, pivot in zip(z, D, strict=True)]
+    for i in reversed(range(len(D))):
+        for j in range(i):
+            z[j] = z[j] - L[i][j] * z[i]
+    return ex.vertcat(*z), quotient
+
+
+def _loops(tree: LoopTree, q: Mat, v: Mat, a: Mat) -> _Loops:
+    rotations, steps = in_world(tree, q)
+    state = _State(tree, rotations, along(tree, steps), *motion(tree, q, v, a))
+    unit = constant(tree.unit[:, None])
+    speeds, rates = (ex.vertsplit(x / unit) for x in (v, a))
+    speed, rate = (_largest(x / unit) for x in (v, a))
+    motions = [_loop_motion(state, loop) for loop in tree.loops]
+    rows = [loop.rows @ ex.diag(unit) for loop in motions]
+    gap = opening = tearing = ex.zeros(1, 1)
+    for loop, scaled in zip(motions, rows, strict=True):
+        size, moved = _largest(scaled), [k for k in range(tree.nv) if scaled[:, k].nnz]
+        near_speed, near_rate = (_largest(ex.vertcat(*(x[k] for k in moved))) for x in (speeds, rates))
+        gap = gap + loop.gap
+        opening = opening + ex.norm_2(loop.velocity) / (size * (near_speed + UNRELATED * speed) + _NO_MOTION)
+        scale = size * (near_rate + UNRELATED * rate) + size**2 * (near_speed**2 + UNRELATED * speed**2)
+        tearing = tearing + ex.norm_2(loop.acceleration) / (scale + _NO_MOTION)
+    return _Loops(
+        ex.vertcat(*rows), ex.vertcat(*(loop.acceleration for loop in motions)), ex.vertcat(gap, opening, tearing)
+    )
+
+
+def _eliminated(tree: LoopTree, rows: Mat, bias: Mat) -> tuple[Mat, Mat, Mat]:
+    """Returns G (nv, nu), a_p (nv, 1), and the largest quotient of an entry by a pivot that it is eliminated with.
+
+    rows: (m, nv), J_c diag(unit). bias: (m, 1).
+    """
+    left = {r: (rows[r, :], bias[r]) for r in range(rows.shape[0])}
+    largest, quotient, steps = _largest(rows), ex.zeros(1, 1), []
+    for c, r in tree.pivots:
+        row, b = left.pop(r)
+        pivot, size = row[c], ex.fmax(_largest(row), largest)
+        for k, (other, b_k) in left.items():
+            if other[c].nnz:
+                factor = other[c] / pivot
+                size = ex.fmax(ex.fabs(other[c]), size)
+                remaining = other - factor * row
+                remaining[c] = ex.zeros(1, 1)
+                left[k] = ex.sparsify(remaining), b_k - factor * b
+        quotient = ex.fmax(size / ex.fabs(pivot), quotient)
+        row[c] = ex.zeros(1, 1)
+        steps.append((c, ex.sparsify(row), b, pivot))
+    G, a_p = ex.zeros(tree.nv, len(tree.independent)), ex.zeros(tree.nv, 1)
+    for column, u in enumerate(tree.independent):
+        G[u, column] = 1.0
+    for c, row, b, pivot in reversed(steps):
+        G[c, :] = -(row @ G) / pivot
+        a_p[c] = -(row @ a_p + b) / pivot
+    unit = tree.unit
+    G = constant(np.diag(unit)) @ G @ constant(np.diag(1.0 / unit[list(tree.independent)]))
+    return G, constant(unit[:, None]) * a_p, quotient
+
+
+def _largest(x: Mat) -> Mat:
+    """The largest size of all entries; NaN is ignored."""
+    size = ex.zeros(1, 1)
+    for entry in x.nonzeros():
+        size = ex.fmax(size, ex.fabs(entry))
+    return size
+
+
+def _loop_motion(state: _State, loop: LoopFrames) -> _LoopMotion:
+    """The motion of the frame on the child relative to that on the parent, in its axes at its origin."""
+    parent, child = loop.parent, loop.child
+    E, p_C, p_P = constant(loop.child_rotation), constant(loop.child_xyz), constant(loop.parent_xyz)
+    R_WC = state.rotations[child] @ E
+    R_CP = R_WC.T @ state.rotations[parent]
+    d = R_WC.T @ (
+        state.origins[child] + state.rotations[child] @ p_C - state.origins[parent] - state.rotations[parent] @ p_P
+    )
+    V_C, A_C = _of_point(E.T, p_C, state.V[child], state.V_dot[child])
+    V_P, A_P = _of_point(R_CP, p_P, state.V[parent], state.V_dot[parent])
+    omega_C, omega_P, slip = angular(V_C), angular(V_P), linear(V_C) - linear(V_P)
+    relative = slip - cross(omega_P, d)
+    V = join(omega_C - omega_P, relative)
+    A = join(
+        angular(A_C) - angular(A_P) - cross(omega_C, omega_C - omega_P),
+        linear(A_C) - linear(A_P) - cross(angular(A_P), d) - cross(omega_P, slip) - cross(omega_C, relative),
+    )
+    columns = _columns(state, loop, R_WC, R_CP, E)
+    lengths = np.repeat([1.0, 1.0 / loop.length], 3)[:, None]
+    blocked = constant((loop.blocked * lengths).T)
+    gap = _turn(loop, R_CP) + ex.norm_2(constant((loop.blocked * lengths)[3:].T) @ d)
+    return _LoopMotion(gap, blocked @ columns, blocked @ V, blocked @ A)
+
+
+def _of_point(R: Mat, p: Mat, V: Mat, V_dot: Mat) -> tuple[Mat, Mat]:
+    """Velocity and acceleration (6, 1) of a point p of a body, in axes that R turns to."""
+    omega, alpha = angular(V), angular(V_dot)
+    swing = cross(omega, p)
+    return (
+        join(R @ omega, R @ (linear(V) + swing)),
+        join(R @ alpha, R @ (linear(V_dot) + cross(alpha, p) + cross(omega, swing))),
+    )
+
+
+def _columns(state: _State, loop: LoopFrames, R_WC: Mat, R_CP: Mat, E: Mat) -> Mat:
+    """J_C - J_P, (6, nv)."""
+    tree = state.tree
+    paths = [set(tree.ancestors(loop.child)), set(tree.ancestors(loop.parent))]
+    end = state.origins[loop.child] + state.rotations[loop.child] @ constant(loop.child_xyz)
+    blocks = []
+    for i, G in enumerate(motion_subspaces(tree)):
+        sides = [i in path for path in paths]
+        if sides[0] == sides[1] or not G.shape[1]:
+            blocks.append(ex.zeros(6, G.shape[1]))
+            continue
+        # Of the child itself both are constant, which leaves more zeros.
+        R, lever = E.T, E.T @ constant(loop.child_xyz)
+        if i != loop.child:
+            R = R_CP if i == loop.parent else R_WC.T @ state.rotations[i]
+            lever = R_WC.T @ (end - state.origins[i])
+        turns, shifts = R @ G[:3, :], R @ G[3:, :]
+        moved = [cross(turns[:, k], lever) for k in range(G.shape[1])]
+        block = ex.vertcat(turns, shifts + ex.horzcat(*moved))
+        blocks.append(block if sides[0] else -block)
+    return joint_columns(tree, blocks)
+
+
+def _turn(loop: LoopFrames, R_CP: Mat) -> Mat:
+    """(1, 1): at least 0.9 of the angle from the nearest rotation that the joint allows."""
+    R = R_CP @ constant(loop.parent_rotation)
+    free = loop.subspace[:3, np.abs(loop.subspace[:3]).max(axis=0, initial=0.0) > 0.0]
+    if free.shape[1] == 3:
+        return ex.zeros(1, 1)
+    if free.shape[1] == 0:
+        return ex.norm_2(ex.vec(R - ex.eye(3)))
+    axis = constant(free)
+    return ex.norm_2(R @ axis - axis)
