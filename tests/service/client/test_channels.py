@@ -39,7 +39,7 @@ from tests.conftest import ROOT
 from tests.counting import calls_of
 from tests.phrases import naming
 from tests.service.client.plain_server import PING, PlainServer, channel_of, reply_to
-from tests.service.conftest import WAIT_S
+from tests.service.conftest import WAIT_S, eventually
 
 KINDS = ("Client", "AsyncClient")
 LONG = Ask("load_robot", inputs={"urdf": "x" * (30 << 20)})
@@ -413,7 +413,8 @@ def test_no_descriptor_and_no_thread_is_left(kind: str, server: Server, transpor
     counts = descriptors(), threading.active_count()
     for _ in range(20):
         use()
-    assert (descriptors(), threading.active_count()) == counts
+    # The server lives in this process too and closes its end when it reads that the client's is closed.
+    eventually(lambda: descriptors() <= counts[0] and threading.active_count() <= counts[1])
 
 
 def test_a_forked_child_that_closes_leaves_the_connection_of_its_parent() -> None:

@@ -676,7 +676,7 @@ def test_an_endpoint_in_use_leaves_nothing_open(folder: KeyFolder) -> None:
                     transport.listen(f"tcp://127.0.0.1:{listener.getsockname()[1]}", Admission(*folder.for_server()))
                 transport.close(0.0)
         if sys.platform == "linux":
-            assert len(os.listdir("/proc/self/fd")) == files_before
+            assert len(os.listdir("/proc/self/fd")) <= files_before
 
 
 # the handshake
