@@ -1,4 +1,4 @@
-"""What simulations need to know of a robot with closed loops; `engine.closed_loops.ClosedLoops` implements it."""
+"""What simulations need to know of a robot with closed loops; `engine.closed_simulation.ClosedSimulation` implements it."""
 
 from __future__ import annotations
 
@@ -45,6 +45,18 @@ class ClosedMotion(Protocol):
         brakes: Array | None = None,
     ) -> Array:
         """Returns the accelerations (..., nv) at the nearest closed state, with those of `brakes` (nv,) enforced."""
+
+    def momentum_step(
+        self,
+        q: Array,
+        p: Array,
+        tau: Array,
+        dt: float,
+        *,
+        gravity: Array | None = None,
+        wrenches: Sequence[Wrench] | None = None,
+    ) -> tuple[Array, Array] | None:
+        """Returns q and p after an implicit midpoint step of dt (s), None if its iteration does not converge."""
 
     def bias(
         self, q: Array, v: Array, a: Array, *, gravity: Array | None = None, wrenches: Sequence[Wrench] | None = None

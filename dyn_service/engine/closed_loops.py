@@ -17,11 +17,10 @@ no mass of their own, and the rank depends on the geometry alone. C + M a_p is o
 Independent velocities u = S_u v determine v = G u, G = N (S_u N)^-1; `bias_forces`, `computed_torque` and
 `independent_motion` are about them.
 
-At regular states, compiled kernels give the same answers without N (`loop_kernels`, `_AT_REGULAR_STATES`); singular
+At regular states, compiled kernels give the same answers without N (`loop_kernels`, `Answer.regular`); singular
 values are for all other states, loads and errors.
 
-`ANSWERS` is the table of the queries with their answers. Queries about motion, momentum and energy that it lacks are
-those of the tree at states that keep the loops closed; all others are refused.
+`loop_answers.ANSWERS` is the table of the queries; `closed_simulation` has the motions for simulations.
 
 Cost: O(N^3). Source: Newton-Euler document, (15), (18), (20); R. Featherstone, Rigid Body Dynamics Algorithms, 2008,
 8.5 to 8.11. Checked by tests/engine/test_loops.py.
@@ -29,15 +28,14 @@ Cost: O(N^3). Source: Newton-Euler document, (15), (18), (20); R. Featherstone, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dyn_service.api.arrays import vectors
-from dyn_service.api.closed_motion import LoopsLostError
 from dyn_service.api.cost import (
     BODY_S,
     CALL_S,
@@ -53,78 +51,47 @@ from dyn_service.api.cost import (
 from dyn_service.api.description import LoopFreedom
 from dyn_service.api.inputs import checked_option, checked_options
 from dyn_service.api.outputs import fill, output_arrays
-from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, ConstraintForces, Query, Row, Wrench
+from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Query, Row, Wrench
 from dyn_service.api.results import (
     ConstraintBases,
-    ForceTorque,
-    ForwardDynamicsDerivatives,
-    Hamiltonian,
-    HamiltonianFlow,
     IndependentMotion,
-    PassiveForces,
     PointMotion,
     PointMotionDerivatives,
 )
 from dyn_service.api.spec import WITHOUT_WRENCHES, Dimensions, Variant
 from dyn_service.engine import loop_derivatives
 from dyn_service.engine.assembly import Assembly
+from dyn_service.engine.closed_simulation import ClosedSimulation
+from dyn_service.engine.loop_answers import KINEMATIC, WITH_LOADS, answer_of, refusal_of
+from dyn_service.engine.loop_freedom import SAMPLES, Freedom, freedom_of, random_freedom, random_positions
 from dyn_service.engine.loop_joints import (
+    CLOSED,
     SINGULAR,
+    TEARING,
+    UNSUPPORTED,
     LoopJoints,
     LoopState,
     Tangent,
+    first_place,
     pseudo_inverse,
     state_text,
     times,
+    with_common_lead,
 )
-from dyn_service.engine.loop_kernels import LoopKernels, elimination_order
+from dyn_service.engine.loop_kernels import REGULAR, LoopKernels
 from dyn_service.engine.loop_paths import LoopPath
-from dyn_service.engine.rows import operand
+from dyn_service.engine.rows import ask, operand
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
-from dyn_service.model.description import ROOT_JOINT, Description, Note
+from dyn_service.model.description import Description, Note
 from dyn_service.model.loop_tree import UNRELATED
-from dyn_service.parsing.quantities import rotation_of_rpy
 from dyn_service.support.suggestions import known_instead
 
 if TYPE_CHECKING:
     from dyn_service.engine.evaluator import Evaluator
 
-CLOSED = 1e-6
-"""rad and lengths of the loop, the largest gap of a closed loop: positions written with seven digits are closed, and
-the numbers of a query are right to about this share. A measured position has a larger gap, and `assemble` removes it.
-"""
-
-TEARING = 1e-6
-"""Largest velocity or acceleration across a loop joint, relative to the terms whose difference it is. A gap of `CLOSED`
-changes J_c by as much."""
-
-UNSUPPORTED = 1e-8
-"""Largest effort that no drive can give, relative to the required one, as in `ground_reactions`."""
-
 _MAX_TRAVEL = 1e5
 """Largest travel of joints, in lengths of the loop, by which loops are closed: limits beyond it are placeholders."""
-
-_CLOSING_STEPS, _ROUNDED = 12, 1e-14
-"""Newton steps that close the loops of a simulated robot, two as a rule; and the gap, rad and lengths of the loop,
-that counts as rounding.
-"""
-
-
-class Freedom(NamedTuple):
-    """What the loops of a robot leave free, from random configurations in which they are closed.
-
-    rank: of J_c. redundant: rows of J_c that depend on the others. independent: entries of v that determine all others,
-    driven ones first. undetermined: entries of v of passive joints that move while all drives stand still; empty if the
-    description states no drives. pivots: see `loop_kernels.elimination_order`; none unless J_c has this rank
-    everywhere.
-    """
-
-    rank: int
-    redundant: int
-    independent: tuple[int, ...]
-    undetermined: tuple[int, ...] = ()
-    pivots: tuple[tuple[int, int], ...] = ()
 
 
 class Call:
@@ -178,7 +145,7 @@ class Call:
         """
         a = -self.tangent.velocities(self.state.bias)
         remaining = np.abs(times(self.state.rows, a) + self.state.bias)
-        place = _first(remaining > TEARING * self.loops.of_rows(self.bias_size))
+        place = first_place(remaining > TEARING * self.loops.of_rows(self.bias_size))
         if place is not None:
             joints = self.loops.joints
             name = joints.names[joints.joint_of_row[place[-1]]]
@@ -245,7 +212,7 @@ class Call:
         inertial = times(np.abs(self.tree("mass_matrix", self.q)), np.abs(a))
         sizes = times(np.abs(N_T), np.abs(h) + np.abs(static) + inertial)
         lacking = np.abs(missing) > UNSUPPORTED * sizes.max(axis=-1, keepdims=True)
-        place = _first(lacking.any(axis=-1))
+        place = first_place(lacking.any(axis=-1))
         if place is None:
             return
         motion = np.abs(times(np.swapaxes(N_T, -1, -2), missing)) / self.tangent.unit
@@ -289,7 +256,7 @@ class Call:
             all_idle = np.concatenate([idle, idle_inboard], axis=-2)
             entries = 6 * all_idle.shape[-2]
             columns = np.swapaxes(all_idle.reshape(*all_idle.shape[:-2], entries), -1, -2)
-            now = np.concatenate(_broadcast([loads, inboard], 2), axis=-2)
+            now = np.concatenate(with_common_lead([loads, inboard], 2), axis=-2)
             share = -times(pseudo_inverse(columns), now.reshape(*now.shape[:-2], entries))
             loads = loads + np.einsum("...d,...dki->...ki", share, idle)
             inboard = inboard + np.einsum("...d,...dki->...ki", share, idle_inboard)
@@ -302,16 +269,6 @@ _STATE_AXES = (2, 2, 1, 2, 1, 3, 2)
 _OBJECTS = ("wrenches", "overlay", "link", "directions")
 
 
-def ask(evaluator: Evaluator, query: str, *required: Any, **optional: Any) -> Any:
-    """Returns the answer of an evaluator to a query with these optional arguments."""
-    row = QUERIES[query]
-    names = zip(row.optional_arguments, row.argument_defaults, strict=True)
-    values = tuple(optional.get(name, default) for name, default in names)
-    direct = evaluator.direct_calls.get(query)
-    result = None if direct is None else direct(required, values)
-    return evaluator.answer(row, required, values) if result is None else result
-
-
 class ClosedLoops:
     """The closed loops of a robot.
 
@@ -320,7 +277,7 @@ class ClosedLoops:
     """
 
     def __init__(self, tree: Evaluator, description: Description, loaded: ClosedLoops | None = None) -> None:
-        self.tree, self._loaded = tree, loaded
+        self.tree, self.loaded = tree, loaded
         self.kinematics = tree if loaded is None else loaded.tree
         self.name = tree.model.name
         self.configuration = tree.model.configuration
@@ -334,6 +291,15 @@ class ClosedLoops:
         longer = (travels > sizes).any()
         self._far_joints = replace(self.joints, sizes=np.maximum(sizes, travels)) if longer else self.joints
         self._driven = {joint.name: joint.driven for joint in description.joints}
+
+    @cached_property
+    def simulation(self) -> ClosedSimulation:
+        """The motions for simulations."""
+        return ClosedSimulation(self)
+
+    def call(self, row: Row, arguments: dict[str, Any]) -> Call:
+        """Returns a call of a query for these loops."""
+        return Call(self, row, arguments)
 
     def _motions(self, q: Array, v: Array, links: Sequence[str], points: Array) -> PointMotion:
         return cast("PointMotion", ask(self.kinematics, "point_motion", q, v, links, point=points))
@@ -354,13 +320,13 @@ class ClosedLoops:
     @cached_property
     def freedom(self) -> Freedom | None:
         """What the loops leave free; None if they close in none of the random configurations that were tried."""
-        return _random_freedom(self) if self._loaded is None else self._loaded.freedom
+        return random_freedom(self) if self.loaded is None else self.loaded.freedom
 
     @cached_property
     def compiled(self) -> LoopKernels | None:
         """The kernels for regular states; None if the robot has none."""
-        if self._loaded is not None:
-            return self._loaded.compiled
+        if self.loaded is not None:
+            return self.loaded.compiled
         if self.freedom is None:
             return None
         kernels = LoopKernels(self.tree.model.tree, self.joints, self.freedom.pivots)
@@ -374,9 +340,9 @@ class ClosedLoops:
 
     def is_prepared(self, row: Query) -> bool:
         """Whether the kernels for regular states by which a query is answered are in memory, if there are any."""
-        if self._loaded is not None:
-            return self._loaded.is_prepared(row)
-        if not any(part.name in _AT_REGULAR_STATES for part in row.parts or (row,)):
+        if self.loaded is not None:
+            return self.loaded.is_prepared(row)
+        if not any(answer_of(part).regular for part in row.parts or (row,)):
             return True
         compiled: LoopKernels | None = self.__dict__.get("compiled")
         return "compiled" in self.__dict__ and (compiled is None or compiled.are_prepared)
@@ -393,7 +359,7 @@ class ClosedLoops:
     @property
     def known_freedom(self) -> LoopFreedom | None:
         """`freedom` for descriptions; None before it is known."""
-        freedom: Freedom | None = (self._loaded or self).__dict__.get("freedom")
+        freedom: Freedom | None = (self.loaded or self).__dict__.get("freedom")
         if freedom is None:
             return None
         names = self.configuration.velocity_names
@@ -408,19 +374,19 @@ class ClosedLoops:
     @property
     def open_warning(self) -> Note | None:
         """A warning if the loops close in none of the random configurations; None before this is known."""
-        loops = self._loaded or self
+        loops = self.loaded or self
         return loops._open if loops.__dict__.get("freedom", loops) is None else None
 
     @cached_property
     def _open(self) -> Note:
         """The warning, with the smallest gap of random configurations."""
-        _, state = random_positions(self, range(_SAMPLES))
+        _, state = random_positions(self, range(SAMPLES))
         gaps = self.gaps(state)
         sample = int(np.argmin(gaps.max(axis=-1)))
         joint = self.joints.joints[int(np.argmax(gaps[sample]))]
         error = state.error[sample, int(np.argmax(gaps[sample]))]
         text = (
-            f"its loop closes in none of {_SAMPLES} random configurations: the smallest gap is "
+            f"its loop closes in none of {SAMPLES} random configurations: the smallest gap is "
             f"{np.linalg.norm(error[3:]):.3g} m and {np.linalg.norm(error[:3]):.3g} rad"
         )
         return Note("warning", f"joint '{joint.name}'", text, joint.line)
@@ -468,7 +434,7 @@ class ClosedLoops:
         Raises:
             InvalidArgumentError: Names the loop joint, its gap, and what to do.
         """
-        place = _first(self.gaps(state) > CLOSED)
+        place = first_place(self.gaps(state) > CLOSED)
         if place is None:
             return
         error, name = state.error[place], self.joints.names[place[-1]]
@@ -487,7 +453,7 @@ class ClosedLoops:
         """
         violation = np.abs(times(state.rows, x) + bias)
         scale = self.moved(state, x) + size
-        place = _first(violation > TEARING * self.of_rows(scale))
+        place = first_place(violation > TEARING * self.of_rows(scale))
         if place is None:
             return
         k = self.joints.joint_of_row[place[-1]]
@@ -518,7 +484,7 @@ class ClosedLoops:
         N, unit = tangent.basis, rows @ self.unit
         part = rows @ N / unit[:, None]
         # Not relative to the largest singular value, which is rounding where no independent joint moves.
-        place = _first(np.linalg.svd(part, compute_uv=False)[..., -1] <= SINGULAR) if len(rows) else None
+        place = first_place(np.linalg.svd(part, compute_uv=False)[..., -1] <= SINGULAR) if len(rows) else None
         if place is not None:
             names = ", ".join(f"'{self.configuration.velocity_names[k]}'" for k in np.argmax(rows, axis=-1))
             raise FailedPreconditionError(
@@ -526,171 +492,6 @@ class ClosedLoops:
                 "independent joints"
             )
         return np.where(tangent.exists[..., None, None], N @ pseudo_inverse(part) / unit, np.nan)
-
-    # Simulation.
-
-    def check_start(self, q: Array, v: Array) -> None:
-        """Refuses states that open a loop; errors as those of queries."""
-        state = self.joints.state(q, v)
-        self.check_closed(state, "q")
-        self.check_kept(state, v, 0.0, 0.0, "v")
-
-    @cached_property
-    def samples(self) -> Array:
-        """(n, nq): random closed positions, with at least one.
-
-        Raises:
-            FailedPreconditionError: The loops close in none of the random positions.
-        """
-        if self._loaded is not None:
-            return self._loaded.samples
-        q, _ = closed_positions(self)
-        if not len(q):
-            raise FailedPreconditionError(
-                f"robot '{self.name}' cannot be simulated: its loops close near none of {_SAMPLES} random positions"
-            )
-        return q
-
-    def closed_state(self, q: Array, v: Array, brakes: Array | None = None) -> tuple[Array, Array]:
-        """Returns the closed position nearest to q, by Newton's method, and v without its part across the loops.
-
-        A closed position keeps its bits. The map is smooth, so that an integrator keeps its order.
-
-        Args:
-            q: (..., nq) near a closed position.
-            v: (..., nv) rad/s | m/s.
-            brakes: (nv,) velocities that brakes enforce, NaN for joints without a brake; None: no brake.
-
-        Raises:
-            LoopsLostError: The loops do not close near q.
-        """
-        q, v, _ = self._closed(q, v, brakes)
-        return q, v
-
-    def _closed(self, q: Array, v: Array, brakes: Array | None = None) -> tuple[Array, Array, Tangent]:
-        """Returns `closed_state`, and the motions that keep the loops closed there."""
-        q = np.broadcast_to(q, (*np.broadcast_shapes(q.shape[:-1], v.shape[:-1]), q.shape[-1]))
-        previous = np.full(q.shape[:-1], np.inf)
-        for _ in range(_CLOSING_STEPS):
-            state = self.joints.state(q, None)
-            e = self.joints.blocked_error(state.error)
-            size = np.abs(e).max(axis=-1, initial=0.0)
-            # Of large distances the rounding is larger: a step that no longer halves the gap ends the iteration.
-            is_open = (size > _ROUNDED) & ((size < 0.5 * previous) | (size > CLOSED))
-            if not is_open.any():
-                break
-            closer = self.configuration.integrate(q, -self.tangent(state).velocities(e))
-            q, previous = np.where(is_open[..., None], closer, q), size
-        place = _first(self.gaps(state) > CLOSED)
-        if place is not None:
-            raise LoopsLostError(
-                f"the loop of joint '{self.joints.names[place[-1]]}'{state_text(place[:-1])} does not close near the "
-                f"position reached: {_CLOSING_STEPS} iterations leave a gap of {self.gaps(state)[place]:.2g}"
-            )
-        state = _braked(state, self.unit, brakes)
-        tangent = self.tangent(state)
-        return q, np.asarray(v - tangent.velocities(times(state.rows, v) + state.bias)), tangent
-
-    def accelerations(
-        self,
-        q: Array,
-        v: Array,
-        tau: Array,
-        *,
-        gravity: Array | None = None,
-        wrenches: Sequence[Wrench] | None = None,
-        brakes: Array | None = None,
-    ) -> Array:
-        """Returns the accelerations (..., nv) at the closed state nearest to q, v.
-
-        Efforts act at all joints, also at those without a drive: they may be those of stops.
-
-        Args:
-            q: (..., nq).
-            v: (..., nv).
-            tau: (..., nv) N m | N.
-            gravity: (3,) m/s^2; None: the robot's.
-            wrenches: External wrenches.
-            brakes: (nv,) accelerations that brakes enforce, NaN for joints without a brake; None: no brake.
-
-        Raises:
-            LoopsLostError: The loops do not close near q.
-            FailedPreconditionError: The state is singular.
-        """
-        q, v, tangent = self._closed(q, v)
-        arguments = {"q": q, "v": v, "tau": tau, "gravity": gravity, "wrenches": wrenches, "overlay": None}
-        call = Call(self, QUERIES["forward_dynamics"], {**arguments, "passive": True})
-        call.state = self.joints.state(q, v, closed=True)
-        if brakes is None:
-            call.tangent = tangent
-            return call.forward(tau)
-        state = _braked(call.state, self.unit, brakes)
-        tangent = self.tangent(state)
-        a_b = -tangent.velocities(state.bias)
-        f = tau - call.tree("inverse_dynamics", q, v, a_b)
-        return np.asarray(a_b + tangent.solve(call.tree("mass_matrix", q), f))
-
-    def bias(
-        self, q: Array, v: Array, a: Array, *, gravity: Array | None = None, wrenches: Sequence[Wrench] | None = None
-    ) -> tuple[Array, Array]:
-        """Returns N (..., nv, nv) of `basis`, and the inverse dynamics (..., nv) of the tree with the accelerations
-        nearest to a (..., nv) that keep the loops closed, at a closed state.
-        """
-        state = self.joints.state(q, v, closed=True)
-        tangent = self.tangent(state)
-        a = a - tangent.velocities(state.bias + times(state.rows, a))
-        return tangent.basis, ask(self.tree, "inverse_dynamics", q, v, a, gravity=gravity, wrenches=wrenches)
-
-    def passive_forces(self, q: Array, v: Array) -> PassiveForces:
-        """Returns the passive forces of the tree's joints, also where loops are open."""
-        return cast("PassiveForces", ask(self.tree, "passive_forces", q, v))
-
-    def mobility(self, q: Array, inertia: Array | None = None) -> Array:
-        """Returns N (N^T M N)^-1 N^T (..., nv, nv), the accelerations by efforts at closed positions q (..., nq).
-
-        inertia: (..., nv, nv) M; None: `tree_inertia`.
-        """
-        N, M = self.basis(q), self.tree_inertia(q) if inertia is None else inertia
-        N_T = np.swapaxes(N, -1, -2)
-        return np.asarray(N @ pseudo_inverse(N_T @ M @ N) @ N_T)
-
-    def tree_inertia(self, q: Array) -> Array:
-        """Returns the tree's M (..., nv, nv), also at positions that are open by an error of measurement."""
-        return np.asarray(ask(self.tree, "mass_matrix", q))
-
-    def drive_inertia(self, q: Array) -> Array:
-        """Returns (nv, nv), by which -v becomes efforts of the drives that brake all motions alike.
-
-        (S N)^T+ N^T M, for drives S: the power -v^T M v of independent drives.
-        """
-        driven = np.ones(self.nv) if self.driven is None else self.driven
-        tangent = self.tangent(self.joints.state(q, None, closed=True))
-        N_T = np.swapaxes(tangent.basis, -1, -2)
-        return np.asarray(driven[:, None] * pseudo_inverse(tangent.drives(driven)) @ N_T @ self.tree_inertia(q))
-
-    def basis(self, q: Array) -> Array:
-        """Returns N (..., nv, nv), the motions that keep the loops closed at q (..., nq); see `Tangent.basis`."""
-        return self.tangent(self.joints.state(q, None, closed=True)).basis
-
-    def efforts_of(self, q: Array, wrenches: Sequence[Wrench]) -> Array:
-        """Returns the efforts (..., nv) with the same effect as external wrenches."""
-        zeros = np.zeros(self.nv)
-        at_rest = ask(self.tree, "inverse_dynamics", q, zeros, zeros)
-        return np.asarray(at_rest - ask(self.tree, "inverse_dynamics", q, zeros, zeros, wrenches=list(wrenches)))
-
-    def check_efforts(self, tau: Array) -> None:
-        """Refuses efforts (..., nv) of passive joints that are not 0.
-
-        Raises:
-            InvalidArgumentError: Names the joint.
-        """
-        place = None if self.driven is None else _first((tau != 0.0) & (self.driven == 0.0))
-        if place is not None:
-            joint = self.configuration.velocity_joints[place[-1]]
-            raise InvalidArgumentError(
-                f"tau of joint '{joint}', which has no drive, must be 0, found {tau[place]:g}{state_text(place[:-1])}",
-                path="inputs.tau",
-            )
 
     # Answers.
 
@@ -702,14 +503,14 @@ class ClosedLoops:
             return [kernel for part, choice in row.choices(method) for kernel in self.kernels(part, choice, variant)]
         if row.constant or refusal_of(row, method):
             return []
-        of_loops = [QUERIES[name] for name in (*NEEDED.get(row.name, ()), *(["point_motion"] if row.pose else []))]
-        kernels = [] if row.name in ANSWERS else [(self.tree, (row, method, variant))]
-        for needed in of_loops:
-            pushed = needed.wrenches is not None and (variant.wrenches or needed.name in _WITH_LOADS)
-            overlaid = variant.overlay and needed.overlay is not None and needed.name not in _OF_POSES
-            evaluator = self.kinematics if needed.name in _OF_POSES else self.tree
-            choice = method if needed is row else next(iter(needed.kernels))
-            kernels.append((evaluator, (needed, choice, Variant(pushed, overlaid))))
+        answer = answer_of(row)
+        kernels = [] if answer.function is not None else [(self.tree, (row, method, variant))]
+        for query in (QUERIES[name] for name in (*answer.queries, *(["point_motion"] if row.pose else []))):
+            pushed = query.wrenches is not None and (variant.wrenches or query.name in WITH_LOADS)
+            overlaid = variant.overlay and query.overlay is not None and query.name not in KINEMATIC
+            evaluator = self.kinematics if query.name in KINEMATIC else self.tree
+            choice = method if query is row else next(iter(query.kernels))
+            kernels.append((evaluator, (query, choice, Variant(pushed, overlaid))))
         return kernels
 
     def answer(self, row: Query, required: tuple[Any, ...], optional: tuple[Any, ...], out: Any, workers: Any) -> Any:
@@ -767,7 +568,7 @@ class ClosedLoops:
         if refusal := refusal_of(row, options[row.kernel_option] if row.kernel_option else ""):
             raise FailedPreconditionError(f"{row.name} has no answer for robot '{self.name}': {refusal}")
         call = Call(self, row, dict(arguments))
-        regular_answer = _AT_REGULAR_STATES.get(row.name)
+        regular_answer = answer_of(row).regular
         if regular_answer is None or self.compiled is None:
             return self._by_singular_values(call, workers)
         if row.name != "forward_dynamics" and not self.drives_determine_motion:
@@ -792,12 +593,11 @@ class ClosedLoops:
 
     def _by_singular_values(self, call: Call, workers: Any) -> Any:
         row, arguments = cast("Query", call.row), call.arguments
-        # `integrate` and `difference` are arithmetic of positions, by which motions to closed positions begin.
-        if row.pose is not None and row.name not in _ARITHMETIC:
+        answer = answer_of(row)
+        if row.pose is not None and not answer.opens:
             self._check(call)
-        answer = ANSWERS.get(row.name)
-        if answer is not None:
-            return answer(call)
+        if answer.function is not None:
+            return answer.function(call)
         required = tuple(arguments[name] for name in row.required)
         optional = tuple(arguments[name] for name in row.optional_arguments)
         return self.tree.answer(row, required, optional, None, workers)
@@ -808,372 +608,9 @@ class ClosedLoops:
         velocity, acceleration = row.first("velocity"), row.first("acceleration")
         if velocity is not None:
             self.check_kept(state, call.v, 0.0, 0.0, velocity)
-        if acceleration is not None and row.name not in _REFERENCES:
+        if acceleration is not None and not answer_of(row).reference:
             a = call.input("acceleration")
             self.check_kept(state, a, state.bias, call.bias_size, acceleration)
-
-
-_STEPS = ("step", "step_derivatives")
-"""Queries of single steps of an integrator."""
-
-_REGULAR = np.array([CLOSED / 2.0, TEARING / 6.0, TEARING / 6.0, 1e3])
-"""Largest shares of `dynamics.loops.efforts`, and quotients, at regular states. Each is at most what the check of all
-states allows: gaps there may be a tenth too small, and the largest entry of J_c in the axes of a loop joint is at most
-sqrt(6) times that of J_C and J_P in world axes, and squared for accelerations. A quotient may magnify rounding by as
-much.
-"""
-
-_ARITHMETIC = ("integrate", "difference")
-_REFERENCES = ("computed_torque",)
-"""Queries whose acceleration is a reference: only its independent entries are used."""
-
-
-def refusal_of(row: Row, method: str = "") -> str:
-    """Returns why a method of a row has no answer for robots with closed loops; "" if it has."""
-    if isinstance(row, Query) and row.parts:
-        return next(filter(None, (refusal_of(part, choice) for part, choice in row.choices(method))), "")
-    if row.name in ANSWERS or row.name in COMPUTED:
-        return ""
-    of_motion = isinstance(row, Query) and method not in row.inverts_mass_matrix and not row.has_loads
-    if of_motion or row.name in _OF_TREE:
-        return ""
-    alternative = "simulate integrates closed loops, and " if row.name in _STEPS else ""
-    return (
-        "it is not computed for closed loops, whose joints carry loads that the equations of the tree lack; "
-        f'{alternative}loops="cut" takes the tree that is left'
-    )
-
-
-COMPUTED = ("loop_error", "assemble", "independent_motion", "simulate")
-"""Computations that answer for closed loops."""
-
-_OF_TREE = (
-    "mass_matrix",
-    "momentum",
-    "coriolis_matrix",
-    "mass_matrix_steps",
-    "passive_forces",
-    "momentum_derivative",
-    "momentum_derivatives",
-    "energy_derivatives",
-)
-"""Queries with inputs or outputs of efforts whose answers are nevertheless those of the tree."""
-
-
-def _inverse_dynamics(call: Call) -> Array:
-    return call.inverse(call.input("acceleration"))[0]
-
-
-def _forward_dynamics(call: Call) -> Array:
-    return call.forward(_checked_efforts(call))
-
-
-def _checked_efforts(call: Call) -> Array:
-    """Returns the efforts of a call; refuses those of passive joints that are not 0."""
-    tau = call.input("effort")
-    call.loops.check_efforts(tau)
-    return cast("Array", tau)
-
-
-def _bias_forces(call: Call) -> Array:
-    rows = call.loops.selection(None, call.state)
-    return call.inverse(call.independent_acceleration(np.zeros(len(rows)), rows))[0]
-
-
-def _gravity_forces(call: Call) -> Array:
-    return call.inverse(np.zeros(call.loops.nv))[0]
-
-
-def _computed_torque(call: Call) -> Array:
-    rate = _reference(call)
-    rows = call.loops.selection(None, call.state)
-    return call.inverse(call.independent_acceleration(times(rows, rate), rows))[0]
-
-
-def _reference(call: Call) -> Array:
-    """Returns a_ref + kd (v_ref - v) + kp e, (..., nv)."""
-    x = call.arguments
-    error = call.loops.configuration.error(x["q"], x["q_ref"])
-    return cast("Array", x["a_ref"] + x["kd"] * (x["v_ref"] - x["v"]) + x["kp"] * error)
-
-
-def _with_loads(call: Call) -> tuple[Any, Array]:
-    """Returns the tree's answer with the loads of the loop joints acting on the links, and the drives' efforts."""
-    a = call.input("acceleration")
-    tau, h = call.inverse(a)
-    loads, _ = call.loads(a, call.tangent.forces(h - tau))
-    wrenches = call.loops.joints.on_links(call.state, loads)
-    options = {name: x for name, x in call.arguments.items() if name == "frame"}
-    return call.tree(call.row.name, call.q, call.v, a, wrenches=wrenches, **options), tau
-
-
-def _motion_with_loads(call: Call) -> Any:
-    return _with_loads(call)[0]
-
-
-def _body_recursion(call: Call) -> Any:
-    recursion, tau = _with_loads(call)
-    return replace(recursion, tau=np.broadcast_to(tau, recursion.tau.shape).copy())
-
-
-def _momentum_call(call: Call) -> Call:
-    """Returns the call at the velocities of its momenta.
-
-    Raises:
-        InvalidArgumentError: They are not the momenta of velocities that keep the loops closed.
-    """
-    p, M = call.input("momentum"), call.tree("mass_matrix", call.q)
-    v = call.tangent.solve(M, p)
-    remaining, size = np.abs(p - times(M, v)), np.abs(p) + times(np.abs(M), np.abs(v))
-    place = _first((remaining > TEARING * size.max(axis=-1, keepdims=True)).any(axis=-1))
-    if place is not None:
-        raise InvalidArgumentError(
-            f"p is not M(q) v of velocities that keep the loops closed{state_text(place)}: their nearest momentum "
-            f"differs by {np.broadcast_to(remaining, size.shape)[place].max():.3g}; momentum(q, v) returns it",
-            path="inputs.p",
-        )
-    moving = Call(call.loops, call.row, dict(call.arguments))
-    moving.v = v
-    return moving
-
-
-def _velocity_from_momentum(call: Call) -> Array:
-    return _momentum_call(call).v
-
-
-def _momentum_rate(call: Call) -> Array:
-    return _hamiltonian_flow(call).p_dot
-
-
-def _hamiltonian_flow(call: Call) -> HamiltonianFlow:
-    moving = _momentum_call(call)
-    a = moving.forward(_checked_efforts(moving))
-    v, rate = _broadcast([moving.v, moving.tree("momentum_derivative", moving.q, moving.v, a)], 1)
-    return HamiltonianFlow(v.copy(), rate.copy())
-
-
-def _hamiltonian(call: Call) -> Hamiltonian:
-    energy = call.tree("energy", call.q, _momentum_call(call).v)
-    return Hamiltonian(energy.kinetic, energy.potential, energy.kinetic + energy.potential)
-
-
-def _constraint_forces(call: Call) -> ConstraintForces:
-    tau = _checked_efforts(call)
-    a = call.forward(tau)
-    h = call.tree("inverse_dynamics", call.q, call.v, a)
-    loads, inboard = call.loads(a, call.tangent.forces(h - tau))
-    tree = call.loops.tree.model.tree
-    links = [i for i, name in enumerate(tree.joints) if name]
-    loads, wrench = _broadcast([loads, inboard[..., links, :]], 2)
-    constraint, actuation = wrench.copy(), np.zeros(wrench.shape[:-1])
-    for k, i in enumerate(links):
-        G = tree.inboard[i].without_mimic.subspace
-        component = times(G.T, wrench[..., k, :])
-        actuation[..., k] = component[..., 0] if G.shape[1] == 1 else np.linalg.norm(component, axis=-1)
-        constraint[..., k, :] -= times(np.linalg.pinv(G).T, component)
-    wrench, constraint = (np.concatenate([x, loads], axis=-2) for x in (wrench, constraint))
-    actuation = np.concatenate([actuation, np.zeros(loads.shape[:-1])], axis=-1)
-    if call.arguments["frame"] == "world":
-        R = ask(call.loops.kinematics, "link_poses", call.q).rotation[..., links, :, :]
-        R = np.concatenate(_broadcast([R, call.state.child_rotation], 3), axis=-3)
-        wrench, constraint = (
-            np.concatenate([times(R, x[..., :3]), times(R, x[..., 3:])], axis=-1) for x in (wrench, constraint)
-        )
-    rows, names = call.loops.joint_rows(call.arguments["joints"])
-    return ConstraintForces(names, wrench[..., rows, :], actuation[..., rows], constraint[..., rows, :])
-
-
-def _force_torque(call: Call) -> ForceTorque:
-    a, x = call.input("acceleration"), call.arguments
-    tau, h = call.inverse(a)
-    loads, _ = call.loads(a, call.tangent.forces(h - tau))
-    wrenches = call.loops.joints.on_links(call.state, loads)
-    mounting = {name: x[name] for name in ("xyz", "rpy", "direction")}
-    reading = call.tree("force_torque", call.q, call.v, a, wrenches=wrenches, **mounting)
-    xyz = np.zeros(3) if x["xyz"] is None else x["xyz"]
-    rpy = np.zeros(3) if x["rpy"] is None else x["rpy"]
-    rotations = np.array([rotation_of_rpy(angles) for angles in rpy.reshape(-1, 3)])
-    R = np.swapaxes(rotations.reshape(*rpy.shape[:-1], 3, 3), -1, -2)[..., None, :, :]
-    sign = -1.0 if x["direction"] == "child_on_parent" else 1.0
-    force = sign * times(R, loads[..., 3:])
-    torque = sign * times(R, loads[..., :3] - np.cross(xyz[..., None, :], loads[..., 3:]))
-    rows, names = call.loops.joint_rows(call.arguments["joints"])
-    force, torque = (
-        np.concatenate(_broadcast(pair, 2), axis=-2)[..., rows, :]
-        for pair in ([reading.force, force], [reading.torque, torque])
-    )
-    return ForceTorque(names, force, torque)
-
-
-def _forward_dynamics_derivatives(call: Call) -> ForwardDynamicsDerivatives:
-    return loop_derivatives.forward_dynamics_derivatives(call, _checked_efforts(call))
-
-
-ANSWERS: Mapping[str, Callable[[Call], Any]] = {
-    "inverse_dynamics": _inverse_dynamics,
-    "forward_dynamics": _forward_dynamics,
-    "bias_forces": _bias_forces,
-    "gravity_forces": _gravity_forces,
-    "computed_torque": _computed_torque,
-    "constraint_forces": _constraint_forces,
-    "link_motion": _motion_with_loads,
-    "system_momentum_rate": _motion_with_loads,
-    "body_recursion": _body_recursion,
-    "velocity_from_momentum": _velocity_from_momentum,
-    "momentum_rate": _momentum_rate,
-    "hamiltonian": _hamiltonian,
-    "hamiltonian_flow": _hamiltonian_flow,
-    "force_torque": _force_torque,
-    "operational_space": loop_derivatives.operational_space,
-    "inverse_dynamics_derivatives": loop_derivatives.inverse_dynamics_derivatives,
-    "forward_dynamics_derivatives": _forward_dynamics_derivatives,
-    "inverse_dynamics_regressor": loop_derivatives.inverse_dynamics_regressor,
-}
-"""Answers of queries that the tree alone cannot answer."""
-
-
-def _regular_inverse(call: Call, kernels: LoopKernels, a: Array) -> tuple[Array, Array]:
-    tau, shares = kernels.efforts(call.q, call.v, a, call.tree("inverse_dynamics", call.q, call.v, a))
-    return tau, (shares <= _REGULAR).all(axis=-1)
-
-
-def _regular_forward(call: Call, kernels: LoopKernels) -> tuple[Array, Array]:
-    tau = _checked_efforts(call)
-    G, a_p, shares = kernels.independent_motion(call.q, call.v)
-    f = tau - call.tree("inverse_dynamics", call.q, call.v, a_p)
-    a, quotient = kernels.accelerations(call.tree("mass_matrix", call.q), G, a_p, f)
-    return a, (shares <= _REGULAR).all(axis=-1) & (quotient[..., 0] <= _REGULAR[-1])
-
-
-def _regular_reference(call: Call, kernels: LoopKernels) -> tuple[Array, Array]:
-    """Efforts for reference accelerations of the independent joints, of `bias_forces` and `computed_torque`."""
-    G, a_p, _ = kernels.independent_motion(call.q, call.v)
-    rate = _reference(call) - a_p if call.row.name == "computed_torque" else -a_p
-    return _regular_inverse(call, kernels, a_p + times(G, rate[..., kernels.independent]))
-
-
-_AT_REGULAR_STATES: Mapping[str, Callable[[Call, LoopKernels], tuple[Array, Array]]] = {
-    "inverse_dynamics": lambda call, kernels: _regular_inverse(call, kernels, call.input("acceleration")),
-    "gravity_forces": lambda call, kernels: _regular_inverse(call, kernels, np.zeros_like(call.v)),
-    "bias_forces": _regular_reference,
-    "computed_torque": _regular_reference,
-    "forward_dynamics": _regular_forward,
-}
-"""Answers by compiled kernels (..., nv), and whether they count: whether each state (...) is closed and regular."""
-
-NEEDED: Mapping[str, tuple[str, ...]] = {
-    "inverse_dynamics": ("inverse_dynamics",),
-    "forward_dynamics": ("inverse_dynamics", "mass_matrix"),
-    "bias_forces": ("inverse_dynamics",),
-    "gravity_forces": ("inverse_dynamics",),
-    "computed_torque": ("inverse_dynamics",),
-    "constraint_forces": ("inverse_dynamics", "mass_matrix", "link_motion", "link_poses"),
-    "link_motion": ("inverse_dynamics", "link_motion", "link_poses"),
-    "system_momentum_rate": ("inverse_dynamics", "link_motion", "link_poses", "system_momentum_rate"),
-    "body_recursion": ("inverse_dynamics", "link_motion", "link_poses", "body_recursion"),
-    "velocity_from_momentum": ("mass_matrix",),
-    "momentum_rate": ("inverse_dynamics", "mass_matrix", "momentum_derivative"),
-    "hamiltonian": ("mass_matrix", "energy"),
-    "hamiltonian_flow": ("inverse_dynamics", "mass_matrix", "momentum_derivative"),
-    "force_torque": ("inverse_dynamics", "link_motion", "link_poses", "force_torque"),
-    "operational_space": ("mass_matrix", "point_motion"),
-    "inverse_dynamics_derivatives": ("inverse_dynamics", "inverse_dynamics_derivatives", "point_motion_derivatives"),
-    "forward_dynamics_derivatives": (
-        "inverse_dynamics",
-        "mass_matrix",
-        "inverse_dynamics_derivatives",
-        "point_motion_derivatives",
-    ),
-    "inverse_dynamics_regressor": ("inverse_dynamics_regressor",),
-}
-"""The tree's queries by which each of `ANSWERS` is computed, besides `point_motion`."""
-
-
-_OF_POSES = ("point_motion", "link_poses", "point_motion_derivatives")
-"""Queries of the tree that are asked of the robot as loaded, since overlays change no poses."""
-
-_WITH_LOADS = ("link_motion", "force_torque", "system_momentum_rate", "body_recursion")
-"""Queries of the tree that are asked with the loads of the loop joints as external wrenches."""
-
-
-def _random_freedom(loops: ClosedLoops) -> Freedom | None:
-    """Returns what the loops of a robot leave free, from random configurations; None if none could be closed."""
-    _, state = closed_positions(loops, _ENOUGH)
-    if not len(state.rows):
-        return None
-    tangent = Tangent.of(state, loops.unit)
-    freedom = freedom_of(loops, tangent)
-    rows = state.rows[tangent.rank == freedom.rank] * loops.unit
-    return freedom._replace(pivots=elimination_order(rows, freedom.independent, freedom.rank))
-
-
-def closed_positions(loops: ClosedLoops, enough: int | None = None) -> tuple[Array, LoopState]:
-    """Returns random positions (n, nq) in which the loops are closed, and their loop joints.
-
-    Of `_SAMPLES` random positions all that close, or the first ones, at least `enough`; n is 0 if none closes.
-    """
-    parts = []
-    for first in range(0, _SAMPLES, _GROUP):
-        q, state = random_positions(loops, range(first, first + _GROUP))
-        closed = loops.gaps(state).max(axis=-1) <= CLOSED
-        parts.append((q[closed], *(x[closed] for x in state)))
-        if enough is not None and sum(len(part[0]) for part in parts) >= enough:
-            break
-    q, *fields = map(np.concatenate, zip(*parts, strict=True))
-    return q, LoopState(*fields)
-
-
-def random_positions(loops: ClosedLoops, seeds: Iterable[int]) -> tuple[Array, LoopState]:
-    """Returns the positions (n, nq) with the smallest gaps near random ones, and their loop joints."""
-    starts = np.stack([ask(loops.kinematics, "random_configuration", seed=seed) for seed in seeds])
-    q = loops.assembly(()).close(starts)[0]
-    return q, loops.joints.state(q, np.zeros(loops.nv))
-
-
-def freedom_of(loops: ClosedLoops, tangent: Tangent) -> Freedom:
-    """Returns the freedom that the loops leave at some states: that of the largest rank."""
-    nv, m = loops.nv, tangent.U.shape[-1]
-    free = tangent.free.reshape(-1, nv)
-    best = int(np.argmin(free.sum(axis=-1)))
-    rank = nv - int(free[best].sum())
-    basis = tangent.V.reshape(-1, nv, nv)[best] * free[best]
-    N = basis.copy()
-    independent: list[int] = []
-    driven = np.zeros(nv) if loops.driven is None else loops.driven
-    for _ in range(nv - rank):
-        # The row of N across all that were chosen with the largest size; of passive joints only if no drive is left.
-        sizes = np.linalg.norm(basis, axis=-1)
-        preferred = np.where(driven > 0.0, sizes, 0.0)
-        k = int(np.argmax(preferred if preferred.max() > _PREFERRED * sizes.max() else sizes))
-        independent.append(k)
-        direction = basis[k] / sizes[k]
-        basis -= np.outer(basis @ direction, direction)
-    return Freedom(rank, m - rank, tuple(sorted(independent)), undetermined=_undetermined(loops, N))
-
-
-def _undetermined(loops: ClosedLoops, N: Array) -> tuple[int, ...]:
-    """Returns the entries of v of passive joints that move while all drives stand still. N: (nv, nv), the velocities
-    that keep the loops closed in units of `ClosedLoops.unit`, with columns of zeros for the others. The root's motion
-    in the world, which has no drive, is not counted.
-    """
-    if loops.driven is None:
-        return ()
-    roots = np.array([name == ROOT_JOINT for name in loops.configuration.velocity_joints])
-    held = (loops.driven > 0.0) | roots
-    # N and directions that it lacks, which are no motions either.
-    blocked = np.concatenate([N[held], np.diag((~N.any(axis=0)).astype(float))])
-    _, s, Vt = np.linalg.svd(blocked)
-    free = Vt[int((s > _PREFERRED).sum()) :]
-    sizes = np.linalg.norm(N @ free.T, axis=-1)
-    return tuple(np.flatnonzero((sizes > _PREFERRED) & ~held).tolist())
-
-
-_SAMPLES, _GROUP, _ENOUGH = 24, 8, 4
-"""Random configurations that are closed to find the freedom of a robot, at most; as many at once; and the closed ones
-after which no more follow."""
-
-_PREFERRED = 1e-3
-"""Smallest relative size of a drive's motion across those of the others, to count as independent."""
 
 
 # Computations.
@@ -1200,14 +637,14 @@ def assemble(robot: Any, q: Any, *, fixed: Sequence[str] | None = None) -> Array
         return np.array(start)
     loops, lead = call.loops, start.shape[:-1]
     start = loops.configuration.unit(start, "q").reshape(-1, loops.configuration.nq)
-    if (place := _first(~np.isfinite(loops.joints.state(start, None).rows).all(axis=(-2, -1)))) is not None:
+    if (place := first_place(~np.isfinite(loops.joints.state(start, None).rows).all(axis=(-2, -1)))) is not None:
         largest = float(np.abs(start[place]).max())
         raise InvalidArgumentError(
             f"q has a number too large for poses of links, {largest:g}; begin nearer to a closed position", path="q"
         )
     assembled, iterations = loops.assembly(fixed or ()).nearest(start)
     closing = loops.joints.state(assembled, np.zeros(loops.nv))
-    place = _first(~(loops.gaps(closing) <= CLOSED))
+    place = first_place(~(loops.gaps(closing) <= CLOSED))
     if place is not None:
         state, gap = np.unravel_index(place[0], lead), closing.error[place]
         raise FailedPreconditionError(
@@ -1260,7 +697,7 @@ def _of_independent(call: Call, independent: Sequence[str] | None) -> tuple[Arra
         with np.errstate(all="ignore"):
             G, a_p, shares = kernels.independent_motion(call.q, call.v)
             a = a_p - times(G, a_p[..., kernels.independent])
-        rows, regular = np.eye(loops.nv)[kernels.independent], (shares <= _REGULAR).all(axis=-1)
+        rows, regular = np.eye(loops.nv)[kernels.independent], (shares <= REGULAR).all(axis=-1)
         if regular.all():
             return rows, G, a, np.full(regular.shape, float(len(rows)))
     loops.check_closed(call.state, "q")
@@ -1377,29 +814,3 @@ _LOOP_S, _ITERATIONS = 5e-6, (20, 100)
 """Cost of a loop joint of one state; and calls of `point_motion` by which `assemble` closes the loops of one state, and
 of a batch, all of whose states iterate until the last one is closed, each with singular values.
 """
-
-
-def _braked(state: LoopState, unit: Array, brakes: Array | None) -> LoopState:
-    """Returns a state with a row for each braked joint: J v = -bias then also enforces its motion. brakes: (nv,), NaN
-    for joints without a brake.
-    """
-    if brakes is None:
-        return state
-    entries = np.flatnonzero(~np.isnan(brakes))
-    rows = np.broadcast_to((np.eye(len(unit)) / unit)[entries], (*state.rows.shape[:-2], len(entries), len(unit)))
-    bias = np.broadcast_to(-(brakes / unit)[entries], (*state.bias.shape[:-1], len(entries)))
-    return state._replace(
-        rows=np.concatenate([state.rows, rows], axis=-2), bias=np.concatenate([state.bias, bias], axis=-1)
-    )
-
-
-def _first(mask: Any) -> tuple[int, ...] | None:
-    """Returns the first place at which an array is true; None if it is nowhere."""
-    places = np.argwhere(mask)
-    return tuple(places[0].tolist()) if len(places) else None
-
-
-def _broadcast(arrays: Sequence[Array], axes: int) -> list[Array]:
-    """Returns the arrays with common leading axes before their last `axes`."""
-    lead = np.broadcast_shapes(*(x.shape[: x.ndim - axes] for x in arrays))
-    return [np.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :])) for x in arrays]

@@ -161,7 +161,7 @@ def forward_dynamics_derivatives(call: Call, tau: Array) -> ForwardDynamicsDeriv
     h_v = h.dtau_dv @ G + h.dtau_da @ variations.a_v
     # S^T, because G^T S^T = e: G^T of this term is dG^T (h - tau).
     h_q = h_q + variations.selection.T @ np.einsum("...jik,...i->...jk", variations.G_q, h.tau - tau)
-    Y = mobility(call, h.dtau_da)
+    Y = call.tangent.mobility(h.dtau_da)
     by_q, by_v = variations.a_q - Y @ h_q, variations.a_v - Y @ h_v
     derivatives = [variations.columns(by_q), variations.columns(by_v), Y]
     lead = np.broadcast_shapes(a.shape[:-1], *(x.shape[:-2] for x in derivatives))
@@ -192,29 +192,11 @@ def operational_space(call: Call) -> OperationalSpace:
         J = np.concatenate([R_T @ J[..., :3, :], R_T @ J[..., 3:, :]], axis=-2)
     elif x["frame"] == "world":  # of the link's point at the world's origin
         J = np.concatenate([J[..., :3, :], J[..., 3:, :] + skew(motion.position) @ J[..., :3, :]], axis=-2)
-    Omega = J @ mobility(call, call.tree("mass_matrix", call.q)) @ np.swapaxes(J, -1, -2)
+    Omega = J @ call.tangent.mobility(call.tree("mass_matrix", call.q)) @ np.swapaxes(J, -1, -2)
     directions = x["directions"]
     names = DIRECTIONS if directions is None else names_of("directions", directions, "inputs.directions")
     rows = [k for k, name in enumerate(DIRECTIONS) if name in names]
     return OperationalSpace(Omega, _inverse_in(Omega, rows))
-
-
-def mobility(call: Call, M: Array) -> Array:
-    """Returns N (N^T M N)^-1 N^T (..., nv, nv), which maps efforts to accelerations. M: (..., nv, nv).
-
-    Raises:
-        FailedPreconditionError: Links without mass move.
-    """
-    N, free = call.tangent.basis, call.tangent.free
-    N_T = np.swapaxes(N, -1, -2)
-    reduced = N_T @ M @ N + np.eye(M.shape[-1]) * (1.0 - free)[..., None, :]
-    try:
-        return np.asarray(N @ np.linalg.solve(reduced, np.broadcast_to(N_T, reduced.shape)))
-    except np.linalg.LinAlgError:
-        raise FailedPreconditionError(
-            f"{call.row.name} has no answer: the mass matrix of the motions that keep the loops closed is singular, "
-            "because links without mass move"
-        ) from None
 
 
 def idle_efforts(call: Call, rows: Array, G: Array) -> Array:

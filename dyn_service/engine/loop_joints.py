@@ -46,6 +46,18 @@ axes in files and a gap of closed loops leave as much. Rows that are independent
 second, near singular ones, where seven digits of an answer remain.
 """
 
+CLOSED = 1e-6
+"""rad and lengths of the loop, the largest gap of a closed loop: positions written with seven digits are closed, and
+the numbers of a query are right to about this share. A measured position has a larger gap, and `assemble` removes it.
+"""
+
+TEARING = 1e-6
+"""Largest velocity or acceleration across a loop joint, relative to the terms whose difference it is. A gap of `CLOSED`
+changes J_c by as much."""
+
+UNSUPPORTED = 1e-8
+"""Largest effort that no drive can give, relative to the required one, as in `ground_reactions`."""
+
 PointMotions = Callable[[Array, Array, Sequence[str], Array], PointMotion]
 """q, v with an axis of length 1 for the points, links and points (2 nk, 3) -> their motion in world-aligned axes."""
 
@@ -300,18 +312,29 @@ class Tangent(NamedTuple):
         part = self.inverse * times(np.swapaxes(self.V, -1, -2)[..., :k, :], self.unit * f)
         return np.asarray(times(self.U[..., :, :k], part))
 
-    def solve(self, M: Array, f: Array) -> Array:
-        """Returns N z (..., nv) with N^T M N z = N^T f."""
-        N = self.basis
-        reduced = np.swapaxes(N, -1, -2) @ M @ N + np.eye(M.shape[-1]) * (1.0 - self.free)[..., None, :]
-        part = times(np.swapaxes(N, -1, -2), f)
+    def solve(self, M: Array, f: Array, other: Tangent | None = None) -> Array:
+        """Returns N z (..., nv) with N^T M N z = N^T f; with N_o^T M N z = N_o^T f for the tangent at another state."""
+        N_T = np.swapaxes((other or self).basis, -1, -2)
+        return np.asarray(times(self.basis, self._solution(M, times(N_T, f)[..., None], N_T)[..., 0]))
+
+    def mobility(self, M: Array) -> Array:
+        """Returns N (N^T M N)^-1 N^T (..., nv, nv), which maps efforts to accelerations. M: (..., nv, nv).
+
+        Raises:
+            FailedPreconditionError: Links without mass move.
+        """
+        N_T = np.swapaxes(self.basis, -1, -2)
+        return np.asarray(self.basis @ self._solution(M, N_T, N_T))
+
+    def _solution(self, M: Array, x: Array, N_T: Array) -> Array:
+        """Returns z (..., nv, n) with N_T M N z = x."""
+        reduced = N_T @ M @ self.basis + np.eye(M.shape[-1]) * (1.0 - self.free)[..., None, :]
         try:
-            z = np.linalg.solve(reduced, part[..., None])[..., 0]
+            return np.asarray(np.linalg.solve(reduced, np.broadcast_to(x, (*reduced.shape[:-1], x.shape[-1]))))
         except np.linalg.LinAlgError:
             raise FailedPreconditionError(
                 "the mass matrix of the motions that keep the loops closed is singular: links without mass move"
             ) from None
-        return np.asarray(times(N, z))
 
 
 class _Frames(NamedTuple):
@@ -411,3 +434,15 @@ def pseudo_inverse(x: Array) -> Array:
 def state_text(place: Sequence[int]) -> str:
     """Returns where in a batch a state is, for the end of a clause; "" for a single state."""
     return f" at state {list(place)}" if place else ""
+
+
+def first_place(mask: Any) -> tuple[int, ...] | None:
+    """Returns the first place at which an array is true; None if it is nowhere."""
+    places = np.argwhere(mask)
+    return tuple(places[0].tolist()) if len(places) else None
+
+
+def with_common_lead(arrays: Sequence[Array], axes: int) -> list[Array]:
+    """Returns the arrays with common leading axes before their last `axes`."""
+    lead = np.broadcast_shapes(*(x.shape[: x.ndim - axes] for x in arrays))
+    return [np.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :])) for x in arrays]

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.engine.loop_joints import LoopJoints
+from dyn_service.engine.loop_joints import CLOSED, TEARING, LoopJoints
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.loop_tree import LoopFrames, LoopTree
@@ -23,6 +23,13 @@ from dyn_service.model.tree import Tree
 MAX_BODIES, MAX_ROWS, MAX_PRODUCTS = 40, 36, 16_000
 """Largest number of links, of rows of J_c, and of products in G^T M G, of a robot with kernels: they are straight-line
 code, which compiles in some seconds at these sizes.
+"""
+
+REGULAR = np.array([CLOSED / 2.0, TEARING / 6.0, TEARING / 6.0, 1e3])
+"""Largest shares of `dynamics.loops.efforts`, and quotients, at regular states. Each is at most what the check of all
+states allows: gaps there may be a tenth too small, and the largest entry of J_c in the axes of a loop joint is at most
+sqrt(6) times that of J_C and J_P in world axes, and squared for accelerations. A quotient may magnify rounding by as
+much.
 """
 
 _USUAL, _LARGE, _ZERO = 0.1, 0.1, 1e-12

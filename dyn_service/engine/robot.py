@@ -42,7 +42,7 @@ from dyn_service.api.queries import (
 from dyn_service.api.spec import BY_NAME, WITHOUT_WRENCHES, Variant
 from dyn_service.engine import rollouts
 from dyn_service.engine.altered_trees import overlay_to, with_overlay, with_payload
-from dyn_service.engine.closed_loops import ClosedLoops
+from dyn_service.engine.closed_simulation import ClosedSimulation
 from dyn_service.engine.computations import functions_of
 from dyn_service.engine.descriptions import import_receipt
 from dyn_service.engine.evaluator import Evaluator
@@ -738,9 +738,10 @@ class Robot(RobotQueries):
         self.evaluator.model.check_inertia(query, q, free)
 
     @property
-    def closed_motion(self) -> ClosedLoops | None:
+    def closed_motion(self) -> ClosedSimulation | None:
         """The motions that keep loops closed; None for a robot without loops."""
-        return self.evaluator.closed_loops
+        loops = self.evaluator.closed_loops
+        return None if loops is None else loops.simulation
 
     @property
     def impossible_inertia(self) -> str:

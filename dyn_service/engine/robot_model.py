@@ -23,8 +23,8 @@ from dyn_service.api.description import RobotDescription, Sizes
 from dyn_service.api.queries import Array, Computation, Query, Row
 from dyn_service.api.spec import PASSIVE_PARTS, Variant
 from dyn_service.engine.altered_trees import AlteredTrees
-from dyn_service.engine.closed_loops import COMPUTED, refusal_of
 from dyn_service.engine.descriptions import described, renumbered
+from dyn_service.engine.loop_answers import is_computed_for_loops, refusal_of
 from dyn_service.engine.rows import Rows
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.kernels.signature import parameters
@@ -253,7 +253,7 @@ class RobotModel:
         the numbers of the robot, which an overlay changes.
         """
         inverts = method in getattr(row, "inverts_mass_matrix", ())
-        if self.description.unread_loops and (row.has_loads or inverts or row.name in COMPUTED):
+        if self.description.unread_loops and (row.has_loads or inverts or is_computed_for_loops(row)):
             return self.description.loop_refusal
         if self.description.loop_joints and (text := refusal_of(row, method)):
             return text

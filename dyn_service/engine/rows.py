@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dyn_service.api.arrays import GRAVITY_UNIT, broadcast, found, numbers
-from dyn_service.api.queries import Array, Query
+from dyn_service.api.queries import QUERIES, Array, Query
 from dyn_service.api.spec import Spec
 from dyn_service.dynamics.structure import pairs
 from dyn_service.errors import InvalidArgumentError, NotFoundError
@@ -26,6 +26,9 @@ from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.quantities import counted
 from dyn_service.support.suggestions import known_instead
+
+if TYPE_CHECKING:
+    from dyn_service.engine.evaluator import Evaluator
 
 
 class Rows:
@@ -236,3 +239,13 @@ def kernel_inputs(signature: Signature, arguments: Mapping[str, Array]) -> Kerne
     if any(axes not in (lead, ()) for axes in leads):
         lead = broadcast({expected.name: axes for expected, axes in zip(signature.inputs, leads, strict=True)})
     return KernelInputs(arrays, leads, lead)
+
+
+def ask(evaluator: Evaluator, query: str, *required: Any, **optional: Any) -> Any:
+    """Returns the answer of an evaluator to a query with these optional arguments."""
+    row = QUERIES[query]
+    names = zip(row.optional_arguments, row.argument_defaults, strict=True)
+    values = tuple(optional.get(name, default) for name, default in names)
+    direct = evaluator.direct_calls.get(query)
+    result = None if direct is None else direct(required, values)
+    return evaluator.answer(row, required, values) if result is None else result

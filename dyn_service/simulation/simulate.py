@@ -25,7 +25,7 @@ from dyn_service.api.closed_motion import ClosedMotion, LoopsLostError
 from dyn_service.api.laws import SimulationLaw
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries, Wrench
 from dyn_service.api.results import Trajectory
-from dyn_service.errors import FailedPreconditionError, UnimplementedError
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.steps import STEPS
 from dyn_service.simulation.contact.steps import SupportedSteps, closed_sticking
 from dyn_service.simulation.divergence import DivergedError, FiniteCheck, diverged
@@ -72,12 +72,6 @@ def _check_loops(robot: RobotQueries, closed_motion: ClosedMotion, task: Task) -
     if not robot.free.all():
         raise FailedPreconditionError(
             f"simulate has no answer for robot '{robot.name}': an overlay locks joints of closed loops"
-        )
-    if task.integrator == "implicit_midpoint":
-        raise UnimplementedError(
-            "integrator='implicit_midpoint' keeps no bound on the energy of closed loops, whose constraints its "
-            "midpoint leaves: use rk4 or adaptive",
-            path="integrator",
         )
     closed_motion.check_start(task.q, task.v)
     task.closed_state = closed_motion.closed_state
@@ -319,28 +313,23 @@ class _Run:
         def velocity(q: Array, p: Array) -> Array:
             return robot.velocity_from_momentum(q, p, method=task.method)
 
-        # The scale of momenta: those of 1 rad/s or 1 m/s in all joints.
-        unit = float(np.abs(robot.momentum(task.configuration.neutral, robot.free)).max(initial=0.0))
-        q, v = task.q, task.v
+        step, q, v = self._midpoint_step(), task.q, task.v
         p = robot.momentum(q, v) if task.p is None else task.p
+        if task.p is not None and robot.closed_motion is not None:
+            velocity(q, p)  # refuses momenta that open a loop
         records = _Records(task, q, p)
         check = self._check(q, p, velocity)
         for k in range(task.last):
             if k and task.by_function:
                 v = velocity(q, p)
-            tau, wrenches = self._loads = task.loads_at(k, q, v)
-
-            def flow(
-                q: Array, p: Array, tau: Array = tau, wrenches: list[Wrench] | None = wrenches
-            ) -> tuple[Array, Array]:
-                loads: dict[str, Any] = {"gravity": task.gravity, "wrenches": wrenches}
-                flow_here = robot.hamiltonian_flow(q, p, tau, **loads, method=task.method)
-                return flow_here.v, flow_here.p_dot
-
-            midpoint = midpoint_step(flow, task.configuration, q, p, task.dt, unit)
+            loads = self._loads = task.loads_at(k, q, v)
+            try:
+                midpoint = step(q, p, *loads)
+            except LoopsLostError as error:
+                raise self._lost(k, error) from None
             if midpoint is None:
-                step = f"step {task.first_step + k + 1} (t = {task.time(k):g} s)"
-                text = f"the iteration for the midpoint of {step} does not converge"
+                place = f"step {task.first_step + k + 1} (t = {task.time(k):g} s)"
+                text = f"the iteration for the midpoint of {place} does not converge"
                 raise DivergedError(f"{text}; try a step shorter than dt = {task.dt:g} s")
             q, p = midpoint
             check.step(k + 1, q, p)
@@ -350,6 +339,32 @@ class _Run:
         v_all = np.moveaxis(velocity(np.moveaxis(q_all, -2, 0), np.moveaxis(p_all, -2, 0)), 0, -2)
         v_all[..., 0, :] = task.v if task.p is None else v_all[..., 0, :]
         return Trajectory(task.times(), q_all, v_all, p_all)
+
+    def _midpoint_step(self) -> Callable[..., tuple[Array, Array] | None]:
+        """Returns a function (q, p, tau, wrenches) -> q and p after a step, None if its iteration does not converge."""
+        robot, task, loops = self.robot, self.task, self.robot.closed_motion
+        if loops is not None:
+
+            def closed_step(
+                q: Array, p: Array, tau: Array, wrenches: list[Wrench] | None
+            ) -> tuple[Array, Array] | None:
+                loops.check_efforts(tau)
+                return loops.momentum_step(q, p, tau, task.dt, gravity=task.gravity, wrenches=wrenches)
+
+            return closed_step
+        # The scale of momenta: those of 1 rad/s or 1 m/s in all joints.
+        unit = float(np.abs(robot.momentum(task.configuration.neutral, robot.free)).max(initial=0.0))
+
+        def step(q: Array, p: Array, tau: Array, wrenches: list[Wrench] | None) -> tuple[Array, Array] | None:
+            loads: dict[str, Any] = {"gravity": task.gravity, "wrenches": wrenches}
+
+            def flow(q: Array, p: Array) -> tuple[Array, Array]:
+                flow_here = robot.hamiltonian_flow(q, p, tau, **loads, method=task.method)
+                return flow_here.v, flow_here.p_dot
+
+            return midpoint_step(flow, task.configuration, q, p, task.dt, unit)
+
+        return step
 
     def adaptive(self) -> Trajectory:
         """Integrates with adaptive steps between the times of the grid, at which sampled efforts may jump.

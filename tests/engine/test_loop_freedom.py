@@ -38,13 +38,13 @@ loops:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The searches for the freedom of a robot in this process."""
     loops_searched: list[Any] = []
-    search = closed_loops._random_freedom
+    search = closed_loops.random_freedom
 
     def counted(loops: Any) -> Any:
         loops_searched.append(loops)
         return search(loops)
 
-    monkeypatch.setattr(closed_loops, "_random_freedom", counted)
+    monkeypatch.setattr(closed_loops, "random_freedom", counted)
     return loops_searched
 
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Inertial, Overlay, Robot, Wrench
-from dyn_service.engine.closed_loops import _AT_REGULAR_STATES, CLOSED, Call
+from dyn_service.engine.closed_loops import Call
+from dyn_service.engine.loop_answers import ANSWERS
+from dyn_service.engine.loop_joints import CLOSED
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support.shipped import find_robot
 from tests.loops import Array, Mechanism, four_bar, random_mechanism, with_drives
@@ -36,8 +38,10 @@ def regular(robot: Robot, query: str, **arguments: Any) -> Array:
     assert loops is not None
     assert loops.compiled is not None
     defaults = dict(zip(row.optional_arguments, row.argument_defaults, strict=True))
+    regular_answer = ANSWERS[query].regular
+    assert regular_answer is not None
     with np.errstate(all="ignore"):
-        return _AT_REGULAR_STATES[query](Call(loops, row, defaults | arguments), loops.compiled)[1]
+        return regular_answer(Call(loops, row, defaults | arguments), loops.compiled)[1]
 
 
 def relative(x: Array, y: Array) -> float:

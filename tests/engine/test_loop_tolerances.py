@@ -179,7 +179,7 @@ def test_tolerance_of_efforts(share: float, refused: bool) -> None:
     falling = robot.forward_dynamics(m.q, zeros, zeros)
     G = robot.independent_motion(m.q, zeros).jacobian
     change = G @ np.random.default_rng(1).normal(size=G.shape[1])
-    N_T = loops.basis(m.q).T
+    N_T = loops.simulation.basis(m.q).T
     B = N_T * loops.driven
     M, static = loops.tree_inertia(m.q), tree_efforts(robot, m.q, zeros)
     h = M @ falling + static

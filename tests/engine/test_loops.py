@@ -14,7 +14,7 @@ import pytest
 from mpmath import mp, mpf
 
 from dyn_service import AsyncClient, Client, Inertial, Overlay, Robot, Server, Wrench
-from dyn_service.engine.closed_loops import CLOSED
+from dyn_service.engine.loop_joints import CLOSED
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.formulations.verification import survey
 from dyn_service.model.description import Limit, LoopJoint
@@ -509,7 +509,7 @@ def test_open_loops_and_motions_that_open_them_are_refused(tmp_path: Path) -> No
     refusals: dict[str, Callable[[], Any]] = {
         "equation_terms": lambda: robot.equation_terms(q, zeros, zeros),
         "inverse_dynamics_hessian": lambda: robot.inverse_dynamics_hessian(q, zeros, zeros, zeros),
-        "step": lambda: robot.step(q, zeros, zeros, 1e-3),
+        "step_derivatives": lambda: robot.step_derivatives(q, zeros, zeros, 1e-3),
         "verify": lambda: robot.verify(q, zeros, zeros),
         "export": lambda: robot.export(["energy"], tmp_path),
         "studies": lambda: robot.study({}, {}),
