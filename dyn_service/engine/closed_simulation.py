@@ -221,7 +221,10 @@ class ClosedSimulation:
             end = loops.tangent(state)
             residual = configuration.momentum_on_body(q, pi_m - half * rate_on_parent - pi)
             closing = end.velocities(loops.joints.blocked_error(state.error)) / -dt
-            step = closing - end.solve(M, residual + times(M, closing), start)
+            try:
+                step = closing - end.solve(M, residual + times(M, closing), start)
+            except FailedPreconditionError:  # of an iterate; a singular M is refused at the start
+                return None
             change = np.abs(step / scale).max(axis=-1, keepdims=True, initial=0.0)
             stalls = np.where(change > 0.5 * least_change, stalls + 1, 0)
             stalled = (stalls >= _MIDPOINT_STALLS) & (change <= _MIDPOINT_ERROR)

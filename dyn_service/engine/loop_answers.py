@@ -214,7 +214,7 @@ def _force_torque(call: Call) -> ForceTorque:
 
 def _step(call: Call) -> State:
     """The step of `simulate`: stages and end are moved to the nearest closed state."""
-    tau, dt = _checked_efforts(call), np.asarray(call.arguments["dt"])[..., None]
+    tau, dt = _checked_efforts(call), call.arguments["dt"]
     motion = call.loops.simulation
     loads = {name: call.arguments[name] for name in ("gravity", "wrenches", "overlay", "passive")}
     formula = STEPS[call.arguments["integrator"]]

@@ -330,7 +330,7 @@ class Tangent(NamedTuple):
         """Returns z (..., nv, n) with N_T M N z = x."""
         reduced = N_T @ M @ self.basis + np.eye(M.shape[-1]) * (1.0 - self.free)[..., None, :]
         try:
-            return np.asarray(np.linalg.solve(reduced, np.broadcast_to(x, (*reduced.shape[:-1], x.shape[-1]))))
+            return np.asarray(np.linalg.solve(reduced, x))
         except np.linalg.LinAlgError:
             raise FailedPreconditionError(
                 "the mass matrix of the motions that keep the loops closed is singular: links without mass move"

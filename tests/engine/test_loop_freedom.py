@@ -167,8 +167,8 @@ def test_errors_name_loop_joints_lists_and_motors(tmp_path: Path) -> None:
             call(["pin"])
         with pytest.raises(NotFoundError, match="no movable joint 'crank_jont'; did you mean 'crank_joint'"):
             call(["crank_jont"])
-    with pytest.raises(FailedPreconditionError, match=r'step has no answer.*loops="cut" takes the tree'):
-        robot.step(q, v, v, 1e-3)
+    with pytest.raises(FailedPreconditionError, match=r'hessian has no answer.*loops="cut" takes the tree'):
+        robot.inverse_dynamics_hessian(q, v, v, v)
     joints = tmp_path / "joints.yaml"
     joints.write_text(TIE.replace("0.2", "0.3"))
     motorless = Robot.from_text(OPEN, joints=joints)

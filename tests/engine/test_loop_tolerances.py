@@ -181,7 +181,7 @@ def test_tolerance_of_efforts(share: float, refused: bool) -> None:
     change = G @ np.random.default_rng(1).normal(size=G.shape[1])
     N_T = loops.simulation.basis(m.q).T
     B = N_T * loops.driven
-    M, static = loops.tree_inertia(m.q), tree_efforts(robot, m.q, zeros)
+    M, static = loops.simulation.tree_inertia(m.q), tree_efforts(robot, m.q, zeros)
     h = M @ falling + static
     sizes = np.abs(N_T) @ (np.abs(h) + np.abs(static) + np.abs(M) @ np.abs(falling))
     required = N_T @ M @ change

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from dyn_service import Client, Contact, Robot, Server, Wrench
+from dyn_service import Client, Contact, Inertial, Overlay, Robot, Server, Wrench
 from dyn_service.api.results import Trajectory
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from tests.conftest import URDF
@@ -52,6 +52,71 @@ def test_rk4_keeps_its_order_and_the_loops(name: str, dt: float) -> None:
     kinetic = np.max(robot.energy(motion.q, motion.v).kinetic)
     assert errors[0] < 1e-4 * kinetic
     assert 12.0 < errors[0] / errors[1] < 20.0
+
+
+@pytest.mark.parametrize(("name", "dt"), [("four_bar", 1e-2), ("delta", 8e-3)])
+def test_implicit_midpoint_is_symmetric_and_bounds_the_energy(name: str, dt: float) -> None:
+    """Order 2 against rk4; the step from the end with -v leads back to the start; the energy's error does not grow."""
+    robot, errors = Robot.from_file(URDF / f"{name}.urdf"), []
+    q, v = start(robot)
+    exact = robot.simulate(q, v, dt=1e-3, steps=160, integrator="rk4")
+    for parts in (1, 2):
+        motion = robot.simulate(q, v, dt=dt / parts, steps=round(0.16 / dt) * parts, integrator="implicit_midpoint")
+        errors.append(np.abs(robot.difference(exact.q[-1], motion.q[-1])).max())
+        assert np.abs(robot.loop_error(motion.q[1:])).max() < ROUNDED
+    assert 3.5 < errors[0] / errors[1] < 4.5
+    back = robot.simulate(
+        motion.q[-1], -motion.v[-1], dt=dt / 2, steps=len(motion.q) - 1, integrator="implicit_midpoint"
+    )
+    # each step solves its equation to rounding, some 1e-14, which 40 steps of a falling linkage magnify
+    assert np.abs(robot.difference(q, back.q[-1])).max() < 1e-10
+    if name == "four_bar":
+        motion = robot.simulate(q, v, dt=dt, steps=300, integrator="implicit_midpoint")
+        energy = np.abs(energies(robot, motion) - energies(robot, motion)[0])
+        assert energy[-100:].max() < 1.2 * energy[:100].max()  # rk4 loses in every swing
+        assert energy.max() < 0.02 * np.max(robot.energy(motion.q, motion.v).kinetic)
+
+
+def test_implicit_midpoint_has_the_loads_of_the_loops(rubbing: Robot) -> None:
+    """Efforts, a wrench, damping and friction: the motion tends to that of rk4, alone, in a batch, and in parts."""
+    q, _ = start(rubbing)
+    v = rubbing.independent_motion(q, np.zeros(3)).jacobian[:, 0] * 4.0
+    loads: dict[str, Any] = {"wrenches": [Wrench("coupler", force=np.array([0.02, 0.0, 0.01]))]}
+    exact = rubbing.simulate(q, v, [0.006, 0.0, 0.0], dt=5e-4, steps=80, integrator="rk4", **loads)
+    motion, errors = exact, []
+    for dt in (4e-3, 2e-3):
+        motion = rubbing.simulate(
+            [q, q], [v, 0.5 * v], [0.006, 0.0, 0.0], dt=dt, steps=round(0.04 / dt), integrator="implicit_midpoint",
+            **loads,
+        )  # fmt: skip
+        errors.append(np.abs(motion.v[0, -1] - exact.v[-1]).max())
+    assert 3.0 < errors[0] / errors[1] < 5.0
+    assert motion.p is not None
+    rest = rubbing.simulate(
+        motion.q[0, 8], motion.v[0, 8], [0.006, 0.0, 0.0], p0=motion.p[0, 8], dt=2e-3, steps=12, first_step=8,
+        integrator="implicit_midpoint", **loads,
+    )  # fmt: skip
+    np.testing.assert_array_equal(rest.q[-1], motion.q[0, -1])
+
+
+def test_step_is_that_of_simulate(rubbing: Robot) -> None:
+    """All formulas, batches, wrenches, overlays; its end is closed, and open states are refused."""
+    q, _ = start(rubbing)
+    G, tau = rubbing.independent_motion(q, np.zeros(3)).jacobian[:, 0], np.array([0.004, 0.0, 0.0])
+    v = np.stack([2.0 * G, -G])
+    loads: dict[str, Any] = {"wrenches": [Wrench("coupler", force=np.array([0.02, 0.0, 0.01]))]}
+    heavy = Overlay(links={"coupler": Inertial(mass=0.3)})
+    for integrator in ("rk4", "semi_implicit_euler", "explicit_euler"):
+        for robot, overlay in ((rubbing, None), (rubbing.overlaid(heavy), heavy)):
+            state = rubbing.step(q, v, tau, 2e-3, integrator=integrator, overlay=overlay, **loads)
+            motion = robot.simulate(q, v, tau, dt=2e-3, steps=1, integrator=integrator, **loads)
+            np.testing.assert_array_equal(state.q, motion.q[:, -1])
+            np.testing.assert_array_equal(state.v, motion.v[:, -1])
+            assert np.abs(rubbing.loop_error(state.q)).max() < ROUNDED
+    with pytest.raises(InvalidArgumentError, match="loop of joint 'pin' open"):
+        rubbing.step(q + 0.1, v, tau, 2e-3)
+    with pytest.raises(InvalidArgumentError, match="'rocker_joint', which has no drive"):
+        rubbing.step(q, v, tau[::-1], 2e-3)
 
 
 def test_motion_is_that_of_the_independent_velocity(four_bar: Robot) -> None:
@@ -154,6 +219,12 @@ def test_a_server_simulates_the_same(four_bar: Robot) -> None:
         for tau in (None, lambda t, q, v: np.array([-0.01 * v[0], 0.0, 0.0])):
             local_motion, remote_motion = (robot.simulate(q, v, tau, **steps) for robot in (four_bar, remote))
             np.testing.assert_array_equal(local_motion.q, remote_motion.q)
+        for query in ("rk4", "semi_implicit_euler"):
+            states = (
+                robot.step([q, q], v, [0.01, 0.0, 0.0], [[2e-3], [1e-3]], integrator=query)
+                for robot in (four_bar, remote)
+            )
+            np.testing.assert_array_equal(*(state.v for state in states))
         with pytest.raises(UnimplementedError, match="that a server's robot with closed loops refuses"):
             remote.simulate(q, v, lambda t, q, v: 0.0 * v, **{**steps, "integrator": "adaptive"})
         with pytest.raises(InvalidArgumentError, match="loop of joint 'pin' open"):
@@ -167,7 +238,12 @@ def test_what_is_refused(four_bar: Robot) -> None:
         (InvalidArgumentError, "loop of joint 'pin' open", {"q0": q + 0.1}),
         (InvalidArgumentError, "v opens the loop", {"v0": v + 1.0}),
         (InvalidArgumentError, "'rocker_joint', which has no drive", {"tau": [0.0, 0.0, 1.0]}),
-        (UnimplementedError, "implicit_midpoint", {"integrator": "implicit_midpoint"}),
+        (InvalidArgumentError, "p is not M", {"integrator": "implicit_midpoint", "p0": [1.0, 0.0, 0.0]}),
+        (
+            FailedPreconditionError,
+            "midpoint of step 1 .* does not converge|does not close near",
+            {"integrator": "implicit_midpoint", "v0": fast, "dt": 0.05},
+        ),
         (
             FailedPreconditionError,
             r"in step \d+ .*joint 'pin' does not close near",
