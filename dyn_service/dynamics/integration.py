@@ -20,23 +20,23 @@ from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_im
 from dyn_service.model.tree import Tree
 
 
-def _states(
+def states(
     step: Step, tree: Tree, q: Mat, v: Mat, tau: Mat, dt: Mat, gravity: Mat, wrenches: PerBody | None = None, **a: Mat
 ) -> dict[str, Mat]:
     """The states q1, v1 .. of the stages of a step, and the state after dt, from the accelerations a1 .. of the stages.
 
     Each state depends on the accelerations of earlier stages only.
     """
-    states: dict[str, Mat] = {}
+    on_the_way: dict[str, Mat] = {}
 
     def stage(q: Mat, v: Mat) -> Mat:
         # Two entries, q and v, for each earlier stage.
-        k = 1 + len(states) // 2
-        states[f"q{k}"], states[f"v{k}"] = q, v
+        k = 1 + len(on_the_way) // 2
+        on_the_way[f"q{k}"], on_the_way[f"v{k}"] = q, v
         return a[f"a{k}"]
 
-    states["q"], states["v"] = step(stage, q, v, dt, on=_TreePositions(tree))
-    return states
+    on_the_way["q"], on_the_way["v"] = step(stage, q, v, dt, on=_TreePositions(tree))
+    return on_the_way
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,6 @@ def _acceleration_in_loops(
 explicit_euler = partial(_step, explicit_euler_step)
 semi_implicit_euler = partial(_step, semi_implicit_euler_step)
 rk4 = partial(_step, rk4_step)
-explicit_euler_states = partial(_states, explicit_euler_step)
-semi_implicit_euler_states = partial(_states, semi_implicit_euler_step)
-rk4_states = partial(_states, rk4_step)
+explicit_euler_states = partial(states, explicit_euler_step)
+semi_implicit_euler_states = partial(states, semi_implicit_euler_step)
+rk4_states = partial(states, rk4_step)

@@ -24,6 +24,7 @@ from dyn_service.dynamics.kinematics import along, in_world, joint_columns, moti
 from dyn_service.dynamics.newton_euler import motion
 from dyn_service.dynamics.spatial import Mat, angular, constant, cross, join, linear, pivots, row_by_row
 from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.model.arrays import Matrix
 from dyn_service.model.loop_tree import UNRELATED, LoopFrames, LoopTree
 from dyn_service.model.tree import Tree
 
@@ -42,11 +43,12 @@ class _State(NamedTuple):
 
 
 class _LoopMotion(NamedTuple):
-    """A loop joint. gap: (1, 1), at least its largest gap in rad or lengths. rows: (m, nv) of J_c. velocity: (m, 1)
-    J_c v. acceleration: (m, 1), J_c a + J_c-dot v. Lengths are those of the loop.
+    """A loop joint. gap: (1, 1), at least its largest gap in rad or lengths. error: (m, 1), the gap in the rows of
+    J_c. rows: (m, nv) of J_c. velocity: (m, 1) J_c v. acceleration: (m, 1), J_c a + J_c-dot v. Lengths are those of the loop.
     """
 
     gap: Mat
+    error: Mat
     rows: Mat
     velocity: Mat
     acceleration: Mat
@@ -79,15 +81,33 @@ def independent_motion(tree: LoopTree, q: Mat, v: Mat) -> dict[str, Mat]:
     """G (nv, nu), the least a_p (nv,), and `shares` (4,) as of `efforts`; that of the acceleration has no meaning."""
     loops = _loops(tree, q, v, ex.zeros(tree.nv, 1))
     G, a_p, quotient = _eliminated(tree, loops.rows, loops.acceleration)
-    # With accelerations of the dependent joints alone, large efforts would cancel in f.
-    scaled = constant(1.0 / tree.unit[:, None] ** 2) * a_p
-    weighted = constant(np.diag(1.0 / tree.unit**2)) @ G
-    a_p = a_p - G @ _solution(G.T @ weighted, G.T @ scaled)[0]
     return {
         "jacobian": row_by_row(G),
-        "acceleration": a_p,
+        # With accelerations of the dependent joints alone, large efforts would cancel in f.
+        "acceleration": _least(tree, G, a_p),
         "shares": ex.vertcat(loops.shares[:2], ex.zeros(1, 1), quotient),
     }
+
+
+def _least(tree: LoopTree, G: Mat, x: Mat) -> Mat:
+    """x (nv, 1) without the part along G that makes it larger, in units of `LoopTree.unit`."""
+    scaled = constant(1.0 / tree.unit[:, None] ** 2) * x
+    weighted = constant(np.diag(1.0 / tree.unit**2)) @ G
+    return x - G @ _solution(G.T @ weighted, G.T @ scaled)[0]
+
+
+def rows_and_gap(tree: LoopTree, q: Mat) -> tuple[Mat, Mat]:
+    """J_c diag(unit) (m, nv), and the gap (m, 1) in its rows, rad and lengths, right to the square of a small gap."""
+    rest = ex.zeros(tree.nv, 1)
+    motions = _motions(tree, q, rest, rest)
+    rows = ex.vertcat(*(loop.rows for loop in motions)) @ ex.diag(constant(tree.unit[:, None]))
+    return rows, ex.vertcat(*(loop.error for loop in motions))
+
+
+def least_motion(tree: LoopTree, rows: Mat, x: Mat) -> Mat:
+    """-J_c^+ x (nv, 1), of the rows with pivots. rows: (m, nv), J_c diag(unit). x: (m, 1)."""
+    G, motion, _ = _eliminated(tree, rows, x)
+    return _least(tree, G, motion)
 
 
 def accelerations(tree: Tree, M: Mat, jacobian: Mat, a_p: Mat, f: Mat) -> dict[str, Mat]:
@@ -96,7 +116,11 @@ def accelerations(tree: Tree, M: Mat, jacobian: Mat, a_p: Mat, f: Mat) -> dict[s
     M: (nv^2,) row by row. jacobian: (nv nu,), G row by row. a_p, f: (nv,).
     """
     nv = tree.nv
-    M, G = ex.reshape(M, nv, nv), ex.reshape(jacobian, -1, nv).T
+    return accelerations_of(tree, ex.reshape(M, nv, nv), ex.reshape(jacobian, -1, nv).T, a_p, f)
+
+
+def accelerations_of(tree: Tree, M: Mat, G: Mat, a_p: Mat, f: Mat) -> dict[str, Mat]:
+    """As `accelerations`, of the matrices M (nv, nv) and G (nv, nu)."""
     z, quotient = _solution(G.T @ (M @ G), G.T @ f)
     return {"a": a_p + G @ z, "quotient": quotient}
 
@@ -116,13 +140,17 @@ def _solution(S: Mat, f: Mat) -> tuple[Mat, Mat]:
     return ex.vertcat(*z), quotient
 
 
-def _loops(tree: LoopTree, q: Mat, v: Mat, a: Mat) -> _Loops:
+def _motions(tree: LoopTree, q: Mat, v: Mat, a: Mat) -> list[_LoopMotion]:
     rotations, steps = in_world(tree, q)
     state = _State(tree, rotations, along(tree, steps), *motion(tree, q, v, a))
+    return [_loop_motion(state, loop) for loop in tree.loops]
+
+
+def _loops(tree: LoopTree, q: Mat, v: Mat, a: Mat) -> _Loops:
+    motions = _motions(tree, q, v, a)
     unit = constant(tree.unit[:, None])
     speeds, rates = (ex.vertsplit(x / unit) for x in (v, a))
     speed, rate = (_largest(x / unit) for x in (v, a))
-    motions = [_loop_motion(state, loop) for loop in tree.loops]
     rows = [loop.rows @ ex.diag(unit) for loop in motions]
     gap = opening = tearing = ex.zeros(1, 1)
     for loop, scaled in zip(motions, rows, strict=True):
@@ -198,7 +226,8 @@ def _loop_motion(state: _State, loop: LoopFrames) -> _LoopMotion:
     lengths = np.repeat([1.0, 1.0 / loop.length], 3)[:, None]
     blocked = constant((loop.blocked * lengths).T)
     gap = _turn(loop, R_CP) + ex.norm_2(constant((loop.blocked * lengths)[3:].T) @ d)
-    return _LoopMotion(gap, blocked @ columns, blocked @ V, blocked @ A)
+    error = join(_turned(loop, R_CP), d)
+    return _LoopMotion(gap, blocked @ error, blocked @ columns, blocked @ V, blocked @ A)
 
 
 def _of_point(R: Mat, p: Mat, V: Mat, V_dot: Mat) -> tuple[Mat, Mat]:
@@ -236,11 +265,27 @@ def _columns(state: _State, loop: LoopFrames, R_WC: Mat, R_CP: Mat, E: Mat) -> M
 
 def _turn(loop: LoopFrames, R_CP: Mat) -> Mat:
     """(1, 1): at least 0.9 of the angle from the nearest rotation that the joint allows."""
-    R = R_CP @ constant(loop.parent_rotation)
-    free = loop.subspace[:3, np.abs(loop.subspace[:3]).max(axis=0, initial=0.0) > 0.0]
+    R, free = R_CP @ constant(loop.parent_rotation), _free_turns(loop)
     if free.shape[1] == 3:
         return ex.zeros(1, 1)
     if free.shape[1] == 0:
         return ex.norm_2(ex.vec(R - ex.eye(3)))
     axis = constant(free)
     return ex.norm_2(R @ axis - axis)
+
+
+def _turned(loop: LoopFrames, R_CP: Mat) -> Mat:
+    """(3, 1): the rotation from the nearest one that the joint allows, right to its square, in the child's axes."""
+    R, free = R_CP @ constant(loop.parent_rotation), _free_turns(loop)
+    if free.shape[1] == 3:
+        return ex.zeros(3, 1)
+    if free.shape[1] == 0:
+        return ex.vertcat(R[1, 2] - R[2, 1], R[2, 0] - R[0, 2], R[0, 1] - R[1, 0]) / 2.0
+    axis = constant(free / np.linalg.norm(free))
+    return cross(R @ axis, axis)
+
+
+def _free_turns(loop: LoopFrames) -> Matrix:
+    """(3, n): the axes about which the joint turns."""
+    turns = loop.subspace[:3]
+    return np.asarray(turns[:, np.abs(turns).max(axis=0, initial=0.0) > 0.0])

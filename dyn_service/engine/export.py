@@ -25,6 +25,7 @@ from dyn_service.api.arrays import found
 from dyn_service.api.lists import row_of
 from dyn_service.api.queries import COMPUTATIONS, Query
 from dyn_service.api.spec import LISTS, PASSIVE_PARTS
+from dyn_service.engine import exported_loops
 from dyn_service.engine.exported_inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, passive_parts, with_inputs
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
@@ -102,7 +103,7 @@ def export(
     contents = [
         code,
         _header(robot, functions, prefix, machine, target, external, inputs).encode(),
-        _self_test(robot, functions, prefix, machine).encode(),
+        _self_test(robot, functions, prefix, machine, inputs.wrenches).encode(),
         _CMAKE.replace("@name@", prefix).encode(),
     ]
     if steps:
@@ -246,12 +247,20 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
         ResourceExhaustedError: The kernel needs too many operations.
     """
     robot.check_answer(row, method)
-    if robot.evaluator.model.checks_states(row, method):
+    loops = robot.evaluator.closed_loops
+    if loops is not None:
+        exported_loops.check_exported(robot, row, extra)
+    elif robot.evaluator.model.checks_states(row, method):
         raise FailedPreconditionError(
             f"{row.name} of robot '{robot.name}' is not exported: {robot.impossible_inertia}, so that each state is "
             "checked, which a function cannot do; correct the inertia"
         )
-    kernel = robot.signature(row, method, extra.of(row, method))
+    variant = extra.of(row, method)
+    kernel = (
+        robot.signature(row, method, variant)
+        if loops is None
+        else exported_loops.signature(robot, row, method, variant)
+    )
     if kernel.empty:
         raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")
     is_default = not row.kernel_option or method == row.options[row.kernel_option].default
@@ -259,7 +268,7 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
     name = "_".join((prefix, query, *(() if is_default else (method,)))).replace("+", "_and_")
     extra_defaults = extra.defaults(robot, row, method)
     signature, entering = with_inputs(robot, extra, kernel, len(row.required), extra_defaults)
-    graphs = robot.evaluator.library.graphs(kernel)
+    graphs = [exported_loops.graph(robot, row, method, kernel)] if loops else robot.evaluator.library.graphs(kernel)
     defaults = robot.evaluator.defaults_of(row) | extra_defaults
     return Function(name, signature, graphs, len(row.required), defaults, len(extra_defaults), entering)
 
@@ -373,7 +382,8 @@ def _header(
 def _described(robot: Robot, function: Function, row: Query, method: str, extra: ExtraInputs) -> list[str]:
     """Returns the lines of the comment before a function: equation, inputs and outputs with their units."""
     signature, padded = function.signature, function.signature.padded
-    lines = [row.summary, f"Equation: {row.equation}", _passive(robot, row, method, extra), ""]
+    lines = [row.summary, f"Equation: {row.equation}", _passive(robot, row, method, extra)]
+    lines += [*(() if robot.evaluator.closed_loops is None else exported_loops.NOTES), ""]
     for operand in signature.inputs:
         if operand.name in TEXTS:
             unit, meaning = TEXTS[operand.name]
@@ -453,9 +463,17 @@ void {name}_incref(void), {name}_decref(void);
 """
 
 
-def _golden(robot: Robot, function: Function) -> tuple[list[Any], list[Any]]:
-    """Returns test states, and this robot's results there: one array per operand, (states, ...)."""
+def _golden(
+    robot: Robot, function: Function, row: tuple[Query, str], links: Sequence[str]
+) -> tuple[list[Any], list[Any]]:
+    """Returns test states, and this robot's results there: one array per operand, (states, ...).
+
+    links: those on which the function takes wrenches.
+    """
     signature = function.signature
+    if robot.evaluator.closed_loops is not None:
+        states, answers = exported_loops.golden(robot, function, *row, links)
+        return [x[:STATES] for x in states], [x[:STATES] for x in answers]
     with np.errstate(all="ignore"):
         states, _ = drawn_states(signature, robot.tree)
         for operand, array in zip(signature.inputs, states, strict=True):
@@ -472,13 +490,20 @@ def _golden(robot: Robot, function: Function) -> tuple[list[Any], list[Any]]:
     return [x[finite_states] for x in states], [x[finite_states] for x in answers]
 
 
-def _self_test(robot: Robot, functions: Mapping[Function, tuple[Query, str]], prefix: str, machine: Target) -> str:
-    exact = machine.has_host_bits()
+def _self_test(
+    robot: Robot,
+    functions: Mapping[Function, tuple[Query, str]],
+    prefix: str,
+    machine: Target,
+    links: Sequence[str],
+) -> str:
+    # Functions of closed loops are not the kernels of `Robot`.
+    exact = machine.has_host_bits() and robot.evaluator.closed_loops is None
     parts = [_TEST_HEAD.replace("NAME", prefix).replace("EXACTLY", str(int(exact))).replace("LARGEST", repr(TOLERANCE))]
     calls = []
-    for function in functions:
+    for function, row in functions.items():
         signature = function.signature
-        inputs, outputs = _golden(robot, function)
+        inputs, outputs = _golden(robot, function, row, links)
         count = len(inputs[0])
         name, arguments, checks = function.name, [], []
         for operand, array in zip((*signature.inputs, *signature.outputs), (*inputs, *outputs), strict=True):

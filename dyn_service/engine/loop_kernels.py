@@ -107,6 +107,11 @@ class LoopKernels:
 
     @cached_property
     def _library(self) -> KernelLibrary:
+        return KernelLibrary(self.links)
+
+    @cached_property
+    def links(self) -> LoopTree:
+        """The tree with its loop joints."""
         index = {name: i for i, name in enumerate(self.tree.links)}
         loops = [
             LoopFrames(
@@ -122,9 +127,7 @@ class LoopKernels:
             )
             for joint, blocked, length in zip(self.joints.joints, self.joints.blocked, self.joints.sizes, strict=True)
         ]
-        return KernelLibrary(
-            LoopTree.of(self.tree, loops, self.joints.unit(self.tree.configuration.turns), self.pivots)
-        )
+        return LoopTree.of(self.tree, loops, self.joints.unit(self.tree.configuration.turns), self.pivots)
 
 
 def elimination_order(rows: Array, independent: Sequence[int], rank: int) -> tuple[tuple[int, int], ...]:

@@ -392,7 +392,6 @@ class Robot(RobotQueries):
         """
         from dyn_service.engine.export import export  # here, because it imports the tracer
 
-        self._check_trees("export")
         model = self.evaluator.model
         if model.not_exported:
             raise UnimplementedError(
@@ -445,7 +444,6 @@ class Robot(RobotQueries):
             UnimplementedError: There are no FMUs for the target.
             ResourceExhaustedError: A step needs too many operations.
         """
-        self._check_trees("export_fmu")
         from dyn_service.engine.fmu import export_fmu  # here, because it imports the tracer
 
         robot = self if self.evaluator.model.loaded is None else Robot(self.as_described)

@@ -1,0 +1,134 @@
+"""Dynamics of robots with closed loops as one function each, by the motions of `loops.py`, for exported functions.
+
+Each returns `shares` (4,) as of `loops.efforts` besides its answer: they are small where the state is closed and
+regular, and the answer counts only there.
+
+The step is that of `simulate`: the accelerations of its stages are those at the nearest closed states, and it ends at
+one. `closed_state` iterates q - J_c^+ e with the gap e, and removes from v its part across the loops, J_c^+ J_c v.
+
+Checked by tests/engine/test_exported_loops.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from dyn_service.dynamics import expressions as ex
+from dyn_service.dynamics import integration, loops, newton_euler
+from dyn_service.dynamics.kinematics import error, integrate
+from dyn_service.dynamics.mass_matrix import mass_matrix
+from dyn_service.dynamics.spatial import Mat, constant
+from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.model.loop_tree import LoopTree
+from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
+
+CLOSING_STEPS = 3
+"""Newton steps that close the loops at a stage: each squares the gap, which is at most some 1e-3 after the first."""
+
+
+def closed_positions(tree: LoopTree, q: Mat) -> dict[str, Mat]:
+    """shares (4,) of a position at rest."""
+    return {"shares": loops.independent_motion(tree, q, ex.zeros(tree.nv, 1))["shares"]}
+
+
+def closed_motions(tree: LoopTree, q: Mat, v: Mat) -> dict[str, Mat]:
+    """shares (4,) of a state."""
+    return {"shares": loops.independent_motion(tree, q, v)["shares"]}
+
+
+def inverse_dynamics(
+    tree: LoopTree, q: Mat, v: Mat, a: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """tau (nv,), 0 at dependent joints."""
+    return loops.efforts(tree, q, v, a, newton_euler.inverse_dynamics(tree, q, v, a, gravity, wrenches))
+
+
+def gravity_forces(tree: LoopTree, q: Mat, gravity: Mat) -> dict[str, Mat]:
+    """tau (nv,) at rest."""
+    rest = ex.zeros(tree.nv, 1)
+    return inverse_dynamics(tree, q, rest, rest, gravity)
+
+
+def bias_forces(tree: LoopTree, q: Mat, v: Mat, gravity: Mat) -> dict[str, Mat]:
+    """tau (nv,) that keep the independent velocities constant."""
+    return _with_rates(tree, q, v, ex.zeros(tree.nv, 1), gravity)
+
+
+def computed_torque(
+    tree: LoopTree,
+    q: Mat,
+    v: Mat,
+    q_ref: Mat,
+    v_ref: Mat,
+    a_ref: Mat,
+    kp: Mat,
+    kd: Mat,
+    gravity: Mat,
+    wrenches: PerBody | None = None,
+) -> dict[str, Mat]:
+    """tau (nv,) of the law at the independent joints."""
+    return _with_rates(tree, q, v, a_ref + kd * (v_ref - v) + kp * error(tree, q, q_ref), gravity, wrenches)
+
+
+def _with_rates(
+    tree: LoopTree, q: Mat, v: Mat, rates: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """tau (nv,) of the accelerations whose independent entries are those of rates (nv,)."""
+    G, a_p, _ = _motion(tree, q, v)
+    rates = rates - a_p
+    a = a_p + G @ ex.vertcat(*(rates[k] for k in tree.independent))
+    return inverse_dynamics(tree, q, v, a, gravity, wrenches)
+
+
+def forward_dynamics(
+    tree: LoopTree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """a (nv,)."""
+    G, a_p, shares = _motion(tree, q, v)
+    f = tau - newton_euler.inverse_dynamics(tree, q, v, a_p, gravity, wrenches)
+    answer = loops.accelerations_of(tree, mass_matrix(tree, q), G, a_p, f)
+    return {"a": answer["a"], "shares": ex.vertcat(shares[:3], ex.fmax(shares[3], answer["quotient"]))}
+
+
+def _motion(tree: LoopTree, q: Mat, v: Mat) -> tuple[Mat, Mat, Mat]:
+    """G (nv, nu), a_p (nv, 1) and shares (4, 1)."""
+    motion = loops.independent_motion(tree, q, v)
+    return ex.reshape(motion["jacobian"], -1, tree.nv).T, motion["acceleration"], motion["shares"]
+
+
+def closed_state(tree: LoopTree, q: Mat, v: Mat) -> tuple[Mat, Mat]:
+    """The closed position nearest to q, and v without its part across the loops."""
+    for _ in range(CLOSING_STEPS):
+        rows, gap = loops.rows_and_gap(tree, q)
+        q = integrate(tree, q, loops.least_motion(tree, rows, gap), ex.matrix(1.0))
+    rows, _ = loops.rows_and_gap(tree, q)
+    return q, v + loops.least_motion(tree, rows, rows @ (v / constant(tree.unit[:, None])))
+
+
+def acceleration_near(
+    tree: LoopTree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """a (nv,) at the nearest closed state."""
+    return forward_dynamics(tree, *closed_state(tree, q, v), tau, gravity, wrenches)
+
+
+def _end(
+    step: Step,
+    tree: LoopTree,
+    q: Mat,
+    v: Mat,
+    tau: Mat,
+    dt: Mat,
+    gravity: Mat,
+    wrenches: PerBody | None = None,
+    **a: Mat,
+) -> dict[str, Mat]:
+    """q and v after dt, closed, from the accelerations a1 .. of the stages."""
+    states = integration.states(step, tree, q, v, tau, dt, gravity, wrenches, **a)
+    q_end, v_end = closed_state(tree, states["q"], states["v"])
+    return {"q": q_end, "v": v_end, "shares": loops.independent_motion(tree, q_end, v_end)["shares"]}
+
+
+explicit_euler = partial(_end, explicit_euler_step)
+semi_implicit_euler = partial(_end, semi_implicit_euler_step)
+rk4 = partial(_end, rk4_step)
