@@ -163,7 +163,9 @@ def _step(loops: ClosedLoops, signature: Signature, method: str) -> Graph | Stag
             symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in inputs}
             values = outputs_of(model, part_signature, symbols)
             ends = outputs is signature.outputs
-            unknown = _unknown(loops, part_signature, symbols, values, start=ends) if "shares" in values else ex.matrix(0.0)
+            unknown = (
+                _unknown(loops, part_signature, symbols, values, start=ends) if "shares" in values else ex.matrix(0.0)
+            )
             return _graph(part_signature, symbols, [values[operand.name] + unknown for operand in outputs])
 
     if calls == 1:
@@ -200,7 +202,8 @@ def golden(
     loops, signature = robot.evaluator.closed_loops, function.signature
     assert loops is not None
     rng, samples = np.random.default_rng(1), loops.simulation.samples
-    drawn, _ = drawn_states(signature, robot.tree)
+    with np.errstate(all="ignore"):
+        drawn, _ = drawn_states(signature, robot.tree)
     q = samples[np.arange(len(drawn[0])) % len(samples)]
     v = loops.simulation.closed_state(q, rng.normal(size=(len(q), robot.nv)))[1]
     driven = np.ones(robot.nv) if loops.driven is None else loops.driven

@@ -107,6 +107,12 @@ def export_fmu(
     machine, step = target_of(target), chosen(f"step:{integrator}")
     system = _checked_system(robot, version, dt, machine)
     reject_existing("file", path, force)
+    if robot.closed_motion is not None and (payload is not None or friction):
+        raise UnimplementedError(
+            f"the FMU of robot '{robot.name}', which has closed loops, has no parameters of payload and friction: "
+            "export robot.with_payload(..) or robot.overlaid(..)",
+            path="friction" if payload is None else "payload",
+        )
     check_step(robot, dt, integrator)
     imus = links_of(robot, "imus", imus)
     carrier, places = _carrier(robot, payload), [robot.evaluator.model.index_of(link, "imus") for link in imus]
@@ -190,12 +196,12 @@ def _variables(robot: Robot, dt: float) -> list[_Variable]:
     in_q, in_v, in_tau = ((limits.lower, limits.upper), *((-x, x) for x in (limits.speeds, limits.efforts)))
     of_q = configuration.position_names, np.where(configuration.angles, 0, np.where(configuration.shifts, 1, 2))
     of_v = configuration.velocity_names, np.where(configuration.turns, 0, 1)
-    q, v, a, first = (
-        inputs["q"],
-        inputs["v"],
-        row_of("forward_dynamics").outputs["a"],
-        np.clip(configuration.neutral, *in_q),
-    )
+    q, v, a = inputs["q"], inputs["v"], row_of("forward_dynamics").outputs["a"]
+    first = np.clip(configuration.neutral, *in_q)
+    if robot.closed_motion is not None:
+        first = robot.assemble(first)
+        if robot.closed_motion.driven is not None:  # joints without a drive accept no effort but 0
+            in_tau = tuple(np.where(robot.closed_motion.driven, x, 0.0) for x in in_tau)
     rest, free = np.zeros(configuration.nv), (np.full(configuration.nv, -math.inf), np.full(configuration.nv, math.inf))
     initial, output = ("parameter", "fixed"), ("output", "continuous")
     groups: list[tuple[Any, ...]] = [

@@ -66,6 +66,11 @@ _ALIVE = 24
 
 def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
     """Returns the cost of a part of a motion; see `Computation.cost`."""
+    cost = _simulate_tree(sizes, inputs, options)
+    return cost.plus(_closed_loops(sizes, options, cost.lead)) if sizes["nk"] else cost
+
+
+def _simulate_tree(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Cost:
     wrenches = inputs.get("wrenches") or ()
     samples = [given_shape(inputs.get("tau"), 2), *wrench_shapes(wrenches, 2)]
     lead = leading([*_states(inputs, "q", "v", "p", "gravity"), *samples, overlay_lead(inputs.get("overlay"))])
@@ -96,7 +101,7 @@ def simulate(sizes: Dimensions, inputs: Mapping[str, Any], options: Mapping[str,
     return cost._replace(bytes=cost.bytes + work_bytes, contacts=contacts)
 
 
-def closed_loops(sizes: Dimensions, options: Mapping[str, Any], lead: Lead) -> Cost:
+def _closed_loops(sizes: Dimensions, options: Mapping[str, Any], lead: Lead) -> Cost:
     """Returns what closed loops add to the cost of `simulate`."""
     evaluations = EVALUATIONS[options["integrator"]] * max(options["steps"], 1)
     work = evaluations * (CLOSING_S + count(lead) * (CLOSING_STATE_S + 20 * sizes["nv"] ** 3 * SOLVE_CUBE_S))

@@ -65,7 +65,6 @@ from dyn_service.service.server.answering.plan import (
     read_options,
 )
 from dyn_service.service.server.answering.registry import Administrator, Registry, Served
-from dyn_service.simulation.cost import closed_loops
 from dyn_service.support.suggestions import known_instead
 
 if TYPE_CHECKING:
@@ -91,8 +90,6 @@ def compute(
     options = read_options(row, request.options or {})
     # from sizes, before any work or memory is spent on the request
     cost = predict_cost(row, _NO_SIZES if robot is None else robot.sizes, inputs, options)
-    if robot is not None and robot.closed_motion is not None and row.name == "simulate":
-        cost = cost.plus(closed_loops(robot.sizes, options, cost.lead))
     check_cost(row, cost, limits)
     if robot is not None:
         check_quaternions(row, inputs, robot)
