@@ -1,4 +1,4 @@
-"""What simulations need to know of a robot with closed loops; `engine.closed_simulation.ClosedSimulation` implements it."""
+"""What simulations need to know of a robot with closed loops, as `engine.closed_simulation.ClosedSimulation`."""
 
 from __future__ import annotations
 

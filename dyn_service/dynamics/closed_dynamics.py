@@ -26,14 +26,11 @@ CLOSING_STEPS = 3
 """Newton steps that close the loops at a stage: each squares the gap, which is at most some 1e-3 after the first."""
 
 
-def closed_positions(tree: LoopTree, q: Mat) -> dict[str, Mat]:
-    """shares (4,) of a position at rest."""
-    return {"shares": loops.independent_motion(tree, q, ex.zeros(tree.nv, 1))["shares"]}
-
-
-def closed_motions(tree: LoopTree, q: Mat, v: Mat) -> dict[str, Mat]:
-    """shares (4,) of a state."""
-    return {"shares": loops.independent_motion(tree, q, v)["shares"]}
+def shares(tree: LoopTree, q: Mat, v: Mat | None = None, a: Mat | None = None) -> Mat:
+    """shares (4,) of a state. None: at rest; accelerations that keep the loops closed."""
+    rest = ex.zeros(tree.nv, 1)
+    v = rest if v is None else v
+    return loops.independent_motion(tree, q, v)["shares"] if a is None else loops.efforts(tree, q, v, a, rest)["shares"]
 
 
 def inverse_dynamics(

@@ -44,7 +44,8 @@ class _State(NamedTuple):
 
 class _LoopMotion(NamedTuple):
     """A loop joint. gap: (1, 1), at least its largest gap in rad or lengths. error: (m, 1), the gap in the rows of
-    J_c. rows: (m, nv) of J_c. velocity: (m, 1) J_c v. acceleration: (m, 1), J_c a + J_c-dot v. Lengths are those of the loop.
+    J_c. rows: (m, nv) of J_c. velocity: (m, 1) J_c v. acceleration: (m, 1), J_c a + J_c-dot v. Lengths are those of the
+    loop.
     """
 
     gap: Mat

@@ -472,8 +472,8 @@ def _golden(
     """
     signature = function.signature
     if robot.evaluator.closed_loops is not None:
-        states, answers = exported_loops.golden(robot, function, *row, links)
-        return [x[:STATES] for x in states], [x[:STATES] for x in answers]
+        closed, expected = exported_loops.golden(robot, function, *row, links)
+        return [x[:STATES] for x in closed], [x[:STATES] for x in expected]
     with np.errstate(all="ignore"):
         states, _ = drawn_states(signature, robot.tree)
         for operand, array in zip(signature.inputs, states, strict=True):

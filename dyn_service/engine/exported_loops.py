@@ -17,6 +17,7 @@ import numpy as np
 from dyn_service.api.arguments import Wrench
 from dyn_service.api.queries import Array, Query
 from dyn_service.api.spec import Variant
+from dyn_service.dynamics import closed_dynamics
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.engine.exported_inputs import ExtraInputs
@@ -28,8 +29,10 @@ from dyn_service.kernels.compiling import compiled
 from dyn_service.kernels.export import Function
 from dyn_service.kernels.frames import kernel_tree
 from dyn_service.kernels.graph import Graph, outputs_of
+from dyn_service.kernels.rolled import Rolled
 from dyn_service.kernels.signature import Operand, Signature, signature_of
 from dyn_service.kernels.staged import Staged
+from dyn_service.model.loop_tree import LoopTree
 from dyn_service.model.steps import WEIGHTS
 
 if TYPE_CHECKING:
@@ -117,7 +120,7 @@ def _graph(signature: Signature, symbols: Mapping[str, Mat], outputs: list[Mat])
     return Graph(ex.Program.of([symbols[operand.name] for operand in signature.inputs], flat), signature)
 
 
-def _links(loops: ClosedLoops) -> Any:
+def _links(loops: ClosedLoops) -> LoopTree:
     assert loops.compiled is not None
     return loops.compiled.links
 
@@ -131,15 +134,11 @@ def _unknown(
     start: bool = True,
 ) -> Mat:
     """Returns NaN where the outputs do not count, else 0. start: whether the state of the inputs is checked too."""
-    kinds = {operand.kind: symbols[operand.name] for operand in reversed(signature.inputs)}
+    kinds: dict[str, Mat] = {operand.kind: symbols[operand.name] for operand in reversed(signature.inputs)}
     shares = [outputs["shares"]] if "shares" in outputs else []
     if start and (not shares or "dt" in symbols) and "position" in kinds:
-        function = "closed_motions" if "velocity" in kinds else "closed_positions"
-        names = {"position": "q", "velocity": "v"}
-        operands = tuple(Operand(names[kind], (kinds[kind].shape[0],)) for kind in names if kind in kinds)
-        of_state = replace(signature, function=f"closed_dynamics.{function}", inputs=operands, padded={})
-        state = {operand.name: kinds[kind] for operand, kind in zip(operands, names, strict=False)}
-        shares.append(outputs_of(kernel_tree(_links(loops), "links"), of_state, state)["shares"])
+        a = None if "dt" in symbols else kinds.get("acceleration")
+        shares.append(closed_dynamics.shares(_links(loops), kinds["position"], kinds.get("velocity"), a))
     counts = ex.matrix(1.0)
     for share in shares:
         for x, limit in zip(ex.vertsplit(share), REGULAR.tolist(), strict=True):
@@ -219,6 +218,7 @@ def golden(
     arrays = inputs if isinstance(inputs, tuple | list) else (inputs,)
     entries = [[*np.moveaxis(x.reshape(len(q), -1), -1, 0)] for x in arrays]
     (graph,) = function.graphs
+    assert not isinstance(graph, Rolled)
     results = graph.program(entries)
     counts = np.all([np.isfinite(np.broadcast_to(x, len(q))) for output in results for x in output], axis=0)
     states = [x[counts] for x in states]
