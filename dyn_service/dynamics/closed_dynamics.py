@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from dyn_service.dynamics import constraint, integration, loops, newton_euler
 from dyn_service.dynamics import expressions as ex
-from dyn_service.dynamics import integration, loops, newton_euler
-from dyn_service.dynamics.kinematics import error, integrate
+from dyn_service.dynamics.kinematics import error, influences, integrate
 from dyn_service.dynamics.mass_matrix import mass_matrix
 from dyn_service.dynamics.spatial import Mat, constant
-from dyn_service.dynamics.sweeps import PerBody
+from dyn_service.dynamics.sweeps import PerBody, inward
 from dyn_service.model.loop_tree import LoopTree
 from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
 
@@ -85,6 +85,38 @@ def forward_dynamics(
     f = tau - newton_euler.inverse_dynamics(tree, q, v, a_p, gravity, wrenches)
     answer = loops.accelerations_of(tree, mass_matrix(tree, q), G, a_p, f)
     return {"a": answer["a"], "shares": ex.vertcat(shares[:3], ex.fmax(shares[3], answer["quotient"]))}
+
+
+def constraint_forces(
+    tree: LoopTree, q: Mat, v: Mat, tau: Mat, gravity: Mat, wrenches: PerBody | None = None
+) -> dict[str, Mat]:
+    """wrench, actuation and constraint of the named joints, then of the loop joints, as `constraint.constraint_forces`.
+
+    Of all loads with this motion those with the least squares at all joints.
+    """
+    motion = forward_dynamics(tree, q, v, tau, gravity, wrenches)
+    f = newton_euler.inverse_dynamics(tree, q, v, motion["a"], gravity, wrenches) - tau
+    forces, idle = loops.row_forces(tree, loops.rows_and_gap(tree, q)[0], f)
+    D = influences(tree, q)
+    loads, on_bodies = loops.wrenches_of(tree, q, forces)
+    acting = on_bodies if wrenches is None else on_bodies + wrenches
+    F, _ = newton_euler.joint_loads(tree, q, v, motion["a"], gravity, acting)
+    stacked, quotient = ex.vertcat(*loads, *F), motion["shares"][3]
+    if idle.shape[1]:
+        columns = []
+        for column in ex.horzsplit(idle):
+            loads, on_bodies = loops.wrenches_of(tree, q, column)
+            columns.append(ex.vertcat(*loads, *inward(tree, D, PerBody(-W for W in on_bodies))))
+        A = ex.horzcat(*columns)
+        x, of_idle = loops.least_squares(A, stacked)
+        stacked, quotient = stacked + A @ x, ex.fmax(quotient, of_idle)
+    parts = ex.vertsplit(stacked, 6)
+    loads, count = parts[: len(tree.loops)], len(tree.loops)
+    answer = constraint.components(tree, PerBody(parts[count:]))
+    answer["wrench"] = ex.vertcat(answer["wrench"], *loads)
+    answer["actuation"] = ex.vertcat(answer["actuation"], ex.zeros(count, 1))
+    answer["constraint"] = ex.vertcat(answer["constraint"], *loads)
+    return answer | {"shares": ex.vertcat(motion["shares"][:3], quotient)}
 
 
 def _motion(tree: LoopTree, q: Mat, v: Mat) -> tuple[Mat, Mat, Mat]:

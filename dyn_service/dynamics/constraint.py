@@ -31,7 +31,11 @@ def constraint_forces(
 ) -> dict[str, Mat]:
     """wrench (nj, 6), actuation (nj,), constraint (nj, 6) of every named joint, in the child link's axes."""
     a = forward_dynamics(tree, q, v, tau, gravity, wrenches)
-    F, _ = joint_loads(tree, q, v, a, gravity, wrenches)
+    return components(tree, joint_loads(tree, q, v, a, gravity, wrenches)[0])
+
+
+def components(tree: Tree, F: PerBody) -> dict[str, Mat]:
+    """As `constraint_forces`, of the loads F at every joint."""
     rows = [i for i, joint in enumerate(tree.joints) if joint]
     actuation = of_joints(tree, lambda joint: joint.without_mimic.subspace).T @ F
     constraint = F - of_joints(tree, lambda joint: _of_subspace(joint.without_mimic.subspace)) @ actuation

@@ -111,6 +111,68 @@ def least_motion(tree: LoopTree, rows: Mat, x: Mat) -> Mat:
     return _least(tree, G, motion)
 
 
+def row_forces(tree: LoopTree, rows: Mat, f: Mat) -> tuple[Mat, Mat]:
+    """lambda (m, 1) with J_c^T lambda = f (nv, 1) for f without work, 0 in rows without a pivot, and an idle basis.
+
+    The idle basis (m, m - rank) has the lambda that cause no effort, J_c^T lambda = 0. rows: (m, nv), J_c diag(unit).
+    """
+    # Pivot rows are L U, the others K U, with U triangular in the entries of the pivots.
+    left = {r: rows[r, :] for r in range(rows.shape[0])}
+    factors: dict[int, dict[int, Mat]] = {r: {} for r in left}
+    eliminated: list[tuple[int, int, Mat]] = []
+    for c, r in tree.pivots:
+        row = left.pop(r)
+        for k, other in left.items():
+            if other[c].nnz:
+                factors[k][r] = other[c] / row[c]
+                remaining = other - factors[k][r] * row
+                remaining[c] = ex.zeros(1, 1)
+                left[k] = ex.sparsify(remaining)
+        eliminated.append((r, c, row))
+    scaled, solution = constant(tree.unit[:, None]) * f, dict[int, Mat]()
+    for r, c, row in eliminated:
+        solution[r] = (scaled[c] - sum((x[c] * solution[k] for k, _, x in eliminated[: len(solution)]), 0.0)) / row[c]
+
+    def unreduced(forces: dict[int, Mat], solution: dict[int, Mat]) -> Mat:
+        for r, _, _ in reversed(eliminated):
+            known = sum((factors[k][r] * x for k, x in forces.items() if r in factors[k]), ex.zeros(1, 1))
+            forces[r] = solution.get(r, ex.zeros(1, 1)) - known
+        return ex.vertcat(*(forces.get(r, ex.zeros(1, 1)) for r in range(rows.shape[0])))
+
+    idle = [unreduced({r: ex.matrix(1.0)}, {}) for r in left]
+    return unreduced({}, solution), ex.horzcat(*idle) if idle else ex.zeros(rows.shape[0], 0)
+
+
+def wrenches_of(tree: LoopTree, q: Mat, forces: Mat) -> tuple[list[Mat], PerBody]:
+    """Wrenches (6, 1) of forces (m, 1) along the rows of J_c.
+
+    Of each loop joint on its child, as `LoopJoints.wrenches`, and on all bodies, at their origins in their axes.
+    """
+    rotations, steps = in_world(tree, q)
+    origins, first, loads = along(tree, steps), 0, []
+    on_bodies = [ex.zeros(6, 1) for _ in range(len(tree))]
+    for loop in tree.loops:
+        lengths = np.repeat([1.0, 1.0 / loop.length], 3)[:, None]
+        load = constant(lengths * loop.blocked) @ forces[first : first + loop.blocked.shape[1]]
+        first += loop.blocked.shape[1]
+        loads.append(load)
+        p_C, R_PL = constant(loop.child_xyz), rotations[loop.parent].T
+        p_P = R_PL @ (origins[loop.child] + rotations[loop.child] @ p_C - origins[loop.parent])
+        R_CJ = constant(loop.child_rotation)
+        for body, R, p, sign in (
+            (loop.child, R_CJ, p_C, 1.0),
+            (loop.parent, R_PL @ rotations[loop.child] @ R_CJ, p_P, -1.0),
+        ):
+            torque, force = R @ angular(load), R @ linear(load)
+            on_bodies[body] = on_bodies[body] + sign * join(torque + cross(p, force), force)
+    return loads, PerBody(on_bodies)
+
+
+def least_squares(A: Mat, b: Mat) -> tuple[Mat, Mat]:
+    """x (n, 1) with the least |A x + b|, and the largest quotient of a diagonal entry of A^T A by its pivot."""
+    return _solution(A.T @ A, -(A.T @ b))
+
+
 def accelerations(tree: Tree, M: Mat, jacobian: Mat, a_p: Mat, f: Mat) -> dict[str, Mat]:
     """a (nv,) = a_p + G z, and the largest `quotient` (1,) of a diagonal entry of G^T M G by its pivot.
 

@@ -400,6 +400,7 @@ def _described(robot: Robot, function: Function, row: Query, method: str, extra:
         text = "; ".join(filter(None, (", ".join(filter(None, (_size(operand, ()), spec.unit))), spec.text)))
         lines.append(f"-> {_argument(operand, signature.inputs)}: {text}")
     for label, names in robot.evaluator.model.rows.labels(row).items():
+        names = robot.all_joint_names if label == "joints" else names  # those of loop joints too
         lines += _lists(f"{label}, {row.labels[label].text}:", names)
     if any(operand.kind == "link" for operand in signature.inputs):
         lines += _lists("links:", robot.link_names)

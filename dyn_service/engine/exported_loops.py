@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
 
 _EFFORTS = ("inverse_dynamics", "gravity_forces", "bias_forces", "computed_torque")
-_BY_LOOPS = (*_EFFORTS, "forward_dynamics", "step")
+_BY_LOOPS = (*_EFFORTS, "forward_dynamics", "constraint_forces", "step")
 """Queries with functions in `closed_dynamics`."""
 
 NOTES = (
@@ -93,7 +93,7 @@ def signature(robot: Robot, row: Query, method: str, variant: Variant) -> Signat
     assert loops is not None
     if row.name not in _BY_LOOPS:
         return loops.tree.signature(row, method, variant)
-    sizes = loops.tree.model.rows.sizes  # with one body per link, on which wrenches act
+    sizes = robot.sizes  # with one body per link, on which wrenches act, and rows of loop joints
     function = f"closed_dynamics.{method if row.name == 'step' else row.name}"
     return replace(signature_of(row, method, sizes, variant), bodies="links", function=function)
 

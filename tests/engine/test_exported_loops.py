@@ -20,7 +20,15 @@ from tests.engine.test_fmu import Unit
 from tests.kernels.test_export import needs_compiler, self_test
 from tests.loops import Array, four_bar, random_mechanism, with_drives
 
-QUERIES = ("forward_dynamics", "inverse_dynamics", "bias_forces", "gravity_forces", "computed_torque", "energy")
+QUERIES = (
+    "forward_dynamics",
+    "constraint_forces",
+    "inverse_dynamics",
+    "bias_forces",
+    "gravity_forces",
+    "computed_torque",
+    "energy",
+)
 STEPS = ("step:semi_implicit_euler", "step:explicit_euler", "step")
 
 
@@ -56,6 +64,7 @@ def test_golden_numbers_are_those_of_the_robot(exported: tuple[Robot, Path]) -> 
     done = subprocess.run([self_test(folder, robot.name, linked=["-lm"])], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("4 states, good") == len(QUERIES) + len(STEPS)
+    assert "3 pin" in (folder / "four_bar.h").read_text("utf-8")
     assert "results are NaN where a loop is open" in (folder / "four_bar.h").read_text("utf-8")
 
 
@@ -73,6 +82,11 @@ def test_states_beyond_the_golden_ones(exported: tuple[Robot, Path]) -> None:
         np.testing.assert_allclose(a, robot.forward_dynamics(q, v, tau, wrenches=wrench), rtol=1e-10)
         (effort,) = call("inverse_dynamics", q, v, a, W, None, sizes=(3,))
         np.testing.assert_allclose(effort, tau, rtol=0, atol=1e-10 * np.abs(tau).max())
+        wrench_rows, actuation, _ = call("constraint_forces", q, v, tau, W, None, sizes=(24, 4, 24))
+        loads = robot.constraint_forces(q, v, tau, wrenches=wrench)
+        # the pin in a plane blocks three directions that the other hinges block: loads of least squares
+        assert np.abs(wrench_rows.reshape(4, 6) - loads.wrench).max() < 1e-10 * np.abs(loads.wrench).max()
+        np.testing.assert_allclose(actuation, loads.actuation, rtol=0, atol=1e-10)
         for step in ("explicit_euler", "semi_implicit_euler", "rk4"):
             name = "step" if step == "rk4" else f"step_{step}"
             q_next, v_next = call(name, q, v, tau, np.array([1e-3]), W, None, sizes=(3, 3))
@@ -116,10 +130,10 @@ def test_states_without_an_answer_are_nan(exported: tuple[Robot, Path]) -> None:
     ],
 )
 def test_random_mechanisms(seed: int, tmp_path: Path) -> None:
-    """Spatial loops, several loops, floating bases: forward dynamics, and a step."""
+    """Spatial loops, several loops, floating bases: forward dynamics, loads, and a step."""
     m = random_mechanism(seed)
     robot, rng = m.robot, np.random.default_rng(seed)
-    robot.export(["forward_dynamics", "step:semi_implicit_euler"], tmp_path)
+    robot.export(["forward_dynamics", "constraint_forces", "step:semi_implicit_euler"], tmp_path)
     call = Functions(tmp_path, robot)
     motion = robot.independent_motion(m.q, np.zeros(robot.nv))
     v = motion.jacobian @ rng.normal(size=motion.jacobian.shape[1])
@@ -128,6 +142,9 @@ def test_random_mechanisms(seed: int, tmp_path: Path) -> None:
     (a,) = call("forward_dynamics", m.q, v, tau, None, sizes=(robot.nv,))
     expected = robot.forward_dynamics(m.q, v, tau)
     assert np.abs(a - expected).max() < 1e-9 * np.abs(expected).max()
+    count, loads = len(robot.all_joint_names), robot.constraint_forces(m.q, v, tau)
+    rows, *_ = call("constraint_forces", m.q, v, tau, None, sizes=(6 * count, count, 6 * count))
+    assert np.abs(rows.reshape(count, 6) - loads.wrench).max() < 1e-9 * np.abs(loads.wrench).max()
     q_next, v_next = call("step_semi_implicit_euler", m.q, v, tau, np.array([1e-3]), None, sizes=(robot.nq, robot.nv))
     state = robot.step(m.q, v, tau, 1e-3, integrator="semi_implicit_euler")
     # Newton's steps by another formula of the gap end at a closed position that differs by the square of the gap.
