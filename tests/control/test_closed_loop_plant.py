@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.control.controller import IndependentJoints
+from dyn_service.control.independent_joints import IndependentJoints
 from dyn_service.control.dry_runs import dry_run
 from dyn_service.control.laws.computed_torque import GravityCompensation
 from dyn_service.control.plant.plant import Plant

@@ -35,16 +35,15 @@ from dyn_service.control.controller import (
     NO_STATE,
     Arming,
     Commander,
-    IndependentJoints,
     Moment,
     ReferenceTracker,
-    TrajectoryMaker,
     controller_state,
     hold_maker,
 )
+from dyn_service.control.independent_joints import IndependentJoints
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.plant.safety import ACTIVE
-from dyn_service.control.trajectory import Reference
+from dyn_service.control.trajectory import Reference, TrajectoryMaker
 from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import Column, NodeKind, Panel
@@ -138,7 +137,8 @@ def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, resta
         moving, limits = independent.configuration, independent.limits(limits)
     make = hold_maker(moving) if spec.make_motion is None else spec.make_motion(p, moving, limits)
     make = make if independent is None else independent.maker(make)
-    following = ReferenceTracker(configuration, fingerprint, make, p.rate_hz, p.delay_compensation, independent)
+    delay_compensation = independent is None if p.delay_compensation is None else p.delay_compensation
+    following = ReferenceTracker(configuration, fingerprint, make, p.rate_hz, delay_compensation, independent)
     names = configuration.velocity_names
     arming = Arming(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
     return Commander(following, law, arming)
@@ -146,10 +146,15 @@ def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, resta
 
 def _check_loops(law: Law, p: LoopParameters, model: RobotQueries) -> None:
     """Refuses what a robot with closed loops has no answer for."""
+    if law.interface != "effort":
+        raise FailedPreconditionError(
+            f"law '{law.name}' commands by {law.interface}, which drives of single joints follow: they open the loops of "
+            f"robot '{model.name}'; command efforts (command_interface: effort)"
+        )
     if not law.closed_loops:
         raise FailedPreconditionError(
-            f"law '{law.name}' commands joints that move by themselves, robot '{model.name}' has closed loops: use "
-            "computed_torque or gravity_compensation"
+            f"law '{law.name}' commands all joints, of which loops move some in robot '{model.name}': command the "
+            "independent joints alone and set closed_loops = True in its class, or use a shipped law"
         )
     if p.delay_compensation:
         raise InvalidArgumentError(
