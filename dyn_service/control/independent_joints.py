@@ -18,6 +18,7 @@ from dyn_service.control.trajectory import Reference, TrajectoryMaker
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration, Limits
 
+
 class AlongReference(NamedTuple):
     """The motion of independent joints at a position: G (nv, nu), G^T M G (nu, nu), and efforts (nv,) along a
     reference.

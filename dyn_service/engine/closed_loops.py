@@ -77,7 +77,7 @@ from dyn_service.engine.loop_joints import (
     state_text,
     times,
 )
-from dyn_service.engine.loop_kernels import LoopKernels, elimination_order
+from dyn_service.engine.loop_kernels import MAX_QUOTIENT, LoopKernels, elimination_order
 from dyn_service.engine.loop_paths import LoopPath
 from dyn_service.engine.rows import operand
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -564,8 +564,13 @@ class ClosedLoops:
         Raises:
             LoopsLostError: The loops do not close near q.
         """
-        q, v, _ = self._closed(q, v, brakes)
-        return q, v
+        if brakes is not None or self.compiled is None:
+            return self._closed(q, v, brakes)[:2]
+        q_near, v_near, regular = self.compiled.closed_state(q, v, _CLOSING_STEPS, _ROUNDED, CLOSED)
+        if not regular.all():
+            q, v, _ = self._closed(q, v)
+            q_near, v_near = np.where(regular[..., None], q_near, q), np.where(regular[..., None], v_near, v)
+        return q_near, v_near
 
     def _closed(self, q: Array, v: Array, brakes: Array | None = None) -> tuple[Array, Array, Tangent]:
         """Returns `closed_state`, and the motions that keep the loops closed there."""
@@ -617,9 +622,26 @@ class ClosedLoops:
             LoopsLostError: The loops do not close near q.
             FailedPreconditionError: The state is singular.
         """
+        row, arguments = QUERIES["forward_dynamics"], {"tau": tau, "gravity": gravity, "wrenches": wrenches}
+        arguments |= {"overlay": None, "passive": True}
+        if brakes is None and (kernels := self.compiled) is not None:
+            q_near, v_near, closed = kernels.closed_state(q, v, _CLOSING_STEPS, _ROUNDED, CLOSED)
+            with np.errstate(all="ignore"):
+                a, regular = _regular_accelerations(
+                    Call(self, row, {**arguments, "q": q_near, "v": v_near}), kernels, tau
+                )
+            if (closed & regular).all():
+                return a
+            singular = self._accelerations(q, v, tau, arguments, None)
+            return np.where((closed & regular)[..., None], a, singular)
+        return self._accelerations(q, v, tau, arguments, brakes)
+
+    def _accelerations(
+        self, q: Array, v: Array, tau: Array, arguments: Mapping[str, Any], brakes: Array | None
+    ) -> Array:
+        """Returns `accelerations` by singular values."""
         q, v, tangent = self._closed(q, v)
-        arguments = {"q": q, "v": v, "tau": tau, "gravity": gravity, "wrenches": wrenches, "overlay": None}
-        call = Call(self, QUERIES["forward_dynamics"], {**arguments, "passive": True})
+        call = Call(self, QUERIES["forward_dynamics"], {**arguments, "q": q, "v": v})
         call.state = self.joints.state(q, v, closed=True)
         if brakes is None:
             call.tangent = tangent
@@ -816,11 +838,10 @@ class ClosedLoops:
 _STEPS = ("step", "step_derivatives")
 """Queries of single steps of an integrator."""
 
-_REGULAR = np.array([CLOSED / 2.0, TEARING / 6.0, TEARING / 6.0, 1e3])
+_REGULAR = np.array([CLOSED / 2.0, TEARING / 6.0, TEARING / 6.0, MAX_QUOTIENT])
 """Largest shares of `dynamics.loops.efforts`, and quotients, at regular states. Each is at most what the check of all
 states allows: gaps there may be a tenth too small, and the largest entry of J_c in the axes of a loop joint is at most
-sqrt(6) times that of J_C and J_P in world axes, and squared for accelerations. A quotient may magnify rounding by as
-much.
+sqrt(6) times that of J_C and J_P in world axes, and squared for accelerations.
 """
 
 _ARITHMETIC = ("integrate", "difference")
@@ -1038,11 +1059,14 @@ def _regular_inverse(call: Call, kernels: LoopKernels, a: Array) -> tuple[Array,
 
 
 def _regular_forward(call: Call, kernels: LoopKernels) -> tuple[Array, Array]:
-    tau = _checked_efforts(call)
+    return _regular_accelerations(call, kernels, _checked_efforts(call))
+
+
+def _regular_accelerations(call: Call, kernels: LoopKernels, tau: Array) -> tuple[Array, Array]:
     G, a_p, shares = kernels.independent_motion(call.q, call.v)
     f = tau - call.tree("inverse_dynamics", call.q, call.v, a_p)
     a, quotient = kernels.accelerations(call.tree("mass_matrix", call.q), G, a_p, f)
-    return a, (shares <= _REGULAR).all(axis=-1) & (quotient[..., 0] <= _REGULAR[-1])
+    return a, (shares <= _REGULAR).all(axis=-1) & (quotient[..., 0] <= MAX_QUOTIENT)
 
 
 def _regular_reference(call: Call, kernels: LoopKernels) -> tuple[Array, Array]:

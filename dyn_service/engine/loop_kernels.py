@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array
 from dyn_service.engine.loop_joints import LoopJoints
@@ -24,6 +25,12 @@ MAX_BODIES, MAX_ROWS, MAX_PRODUCTS = 40, 36, 16_000
 """Largest number of links, of rows of J_c, and of products in G^T M G, of a robot with kernels: they are straight-line
 code, which compiles in some seconds at these sizes.
 """
+
+_OF_QUERIES = ("efforts", "independent_motion", "accelerations")
+"""Kernels by which queries are answered; `closing` is for simulations."""
+
+MAX_QUOTIENT = 1e3
+"""Largest quotient of an elimination at regular states: it may magnify rounding by as much."""
 
 _USUAL, _LARGE, _ZERO = 0.1, 0.1, 1e-12
 """Share of the random positions at which a pivot may be smaller than its size; smallest size of a pivot relative to the
@@ -70,16 +77,47 @@ class LoopKernels:
         """M, G, a_p, f -> a, quotient."""
         return self._library.kernel(self._signatures["accelerations"])
 
+    @cached_property
+    def closing(self) -> np.ufunc:
+        """q, v -> dq, dv, gap, quotient."""
+        return self._library.kernel(self._signatures["closing"])
+
+    def closed_state(
+        self, q: Array, v: Array, steps: int, rounded: float, closed: float
+    ) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Returns the nearest closed position, by Newton's method, v without its part across the loops, and whether a
+        state (...) is closed and regular.
+
+        Args:
+            q: (..., nq).
+            v: (..., nv).
+            steps: The largest number of iterations.
+            rounded: The gap, rad and lengths of the loop, that counts as rounding.
+            closed: The largest gap of closed loops.
+        """
+        previous, regular = np.inf, np.ones((), dtype=bool)
+        with np.errstate(all="ignore"):
+            for _ in range(steps):
+                dq, dv, gap, quotient = self.closing(q, v)
+                size, regular = gap[..., 0], regular & (quotient[..., 0] <= MAX_QUOTIENT)
+                # Of large distances the rounding is larger: a step that no longer halves the gap ends the iteration.
+                is_open = regular & (size > rounded) & ((size < 0.5 * previous) | (size > closed))
+                if not is_open.any():
+                    break
+                closer = self.tree.configuration.integrate(q, dq)
+                q, previous = np.where(is_open[..., None], closer, q), size
+        return q, v + dv, regular & (size <= closed)
+
     def prepare(self, *, make: bool) -> None:
-        """Loads all kernels from the store. make: whether missing ones are compiled."""
-        for name, signature in self._signatures.items():
-            if make or self._library.load(signature):
+        """Loads the kernels of queries from the store. make: whether missing ones are compiled."""
+        for name in _OF_QUERIES:
+            if make or self._library.load(self._signatures[name]):
                 getattr(self, name)
 
     @property
     def are_prepared(self) -> bool:
-        """Whether all kernels are in memory."""
-        return all(name in self.__dict__ for name in self._signatures)
+        """Whether all kernels of queries are in memory."""
+        return all(name in self.__dict__ for name in _OF_QUERIES)
 
     @cached_property
     def _signatures(self) -> dict[str, Signature]:
@@ -92,6 +130,10 @@ class LoopKernels:
             "efforts": ((q, v, a, h), (Operand("tau", (nv,)), shares)),
             "independent_motion": ((q, v), (G, Operand("acceleration", (nv,)), shares)),
             "accelerations": ((M, G, a_p, f), (Operand("a", (nv,)), Operand("quotient", (1,)))),
+            "closing": (
+                (q, v),
+                (Operand("dq", (nv,)), Operand("dv", (nv,)), Operand("gap", (1,)), Operand("quotient", (1,))),
+            ),
         }
         return {
             name: Signature(f"loops-{name}", f"loops.{name}", "links", inputs, outputs, padded={})
