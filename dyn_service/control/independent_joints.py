@@ -119,8 +119,8 @@ class IndependentJoints:
         return numbers
 
     def along(self, model: RobotQueries, q: Array, reference: Reference) -> AlongReference:
-        """Returns the motion at q (nq,), and the efforts that accelerate these joints as a reference of all joints does,
-        at its velocity. Queries: `independent_motion`, `computed_torque`.
+        """Returns the motion at q (nq,), and the efforts that accelerate these joints as a reference of all joints
+        does, at its velocity. Queries: `independent_motion`, `computed_torque`.
         """
         motion = model.independent_motion(q, np.zeros(model.configuration.nv))
         # The reference's own velocities of the other joints are measured ones, which would open the loops.

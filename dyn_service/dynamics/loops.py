@@ -277,7 +277,7 @@ def _turn(loop: LoopFrames, R_CP: Mat) -> Mat:
 
 
 def _rotation_error(loop: LoopFrames, R_CP: Mat) -> Mat:
-    """(3, 1): the turn from the nearest rotation that the joint allows, to first order, in axes of the child's frame."""
+    """(3, 1): the turn from the nearest rotation that the joint allows, to first order, in axes of C's frame."""
     R, axis = R_CP @ constant(loop.parent_rotation), _free_turns(loop)
     if axis.shape[1] == 3:
         return ex.zeros(3, 1)

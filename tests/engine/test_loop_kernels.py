@@ -147,7 +147,7 @@ def test_certificates() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_nearest_closed_state(seed: int) -> None:
-    """The changes of q and v are orthogonal to all motions that keep the loops closed; the loops are closed after them."""
+    """The changes of q and v are orthogonal to all motions that keep the loops closed; then the loops are closed."""
     m = driven(seed)
     motion, loops = m.robot.closed_motion, m.robot.evaluator.closed_loops
     assert motion is not None

@@ -82,8 +82,8 @@ class CartesianImpedance(Law):
         self._closed: tuple[Array, Array] | None = None  # the last reference and its closed position
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
-        """The efforts. Queries: `point_motion` of robot and reference, `mass_matrix`, `inverse_dynamics`; in closed loops
-        those of `IndependentJoints.along` instead, and `assemble` when the reference moves.
+        """The efforts. Queries: `point_motion` of robot and reference, `mass_matrix`, `inverse_dynamics`; in closed
+        loops those of `IndependentJoints.along` instead, and `assemble` when the reference moves.
         """
         model, w, joints, moved = self.model, self.posture, self._independent, self._in_v
         if joints is None:

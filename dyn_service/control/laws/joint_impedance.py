@@ -7,7 +7,7 @@ v^T M v / 2 + e^T K e / 2 decreases by v^T D v and grows only by external power:
 stable in contact with any passive environment. The inertia is not shaped. A torque tau_ext at rest moves the arm by
 K^-1 tau_ext. A moving reference is tracked without error if the model matches the plant.
 
-In closed loops the independent joints have springs, M is G^T M G, and their reference moves all joints: v_ref = G u_ref.
+In closed loops the independent joints have springs, M is G^T M G, and their reference moves all, v_ref = G u_ref.
 
 Source: Hogan, Impedance Control, J. Dyn. Sys. Meas. Control 107 (1985); D as in Albu-Schaeffer and others (2003).
 """
@@ -25,8 +25,8 @@ from dyn_service.control.trajectory import Reference
 
 
 class JointImpedance(EffortLaw):
-    """Springs at the joints. stiffness: one number or nv, N m/rad | N/m; in closed loops one per velocity of independent
-    joints. damping_ratio: of each mode.
+    """Springs at the joints. stiffness: one number or nv, N m/rad | N/m; in closed loops one per velocity of
+    independent joints. damping_ratio: of each mode.
 
     Raises:
         InvalidArgumentError: A number is negative or not finite, or there are neither one nor nv.

@@ -50,9 +50,9 @@ class MomentumObserver:
         self._rate_without_effort = None
 
     def update(self, state: RobotState, dt: float) -> Array:
-        """Returns the residual (nv,) N m | N, dt s after the previous state, since which the state's `effort` acted; 0 at
-        joints that loops move. Queries: `momentum`, `momentum_rate`; in closed loops `momentum`, `independent_motion`,
-        `momentum_derivative`.
+        """Returns the residual (nv,) N m | N, dt s after the previous state, since which the state's `effort` acted; 0
+        at joints that loops move. Queries: `momentum`, `momentum_rate`; in closed loops `momentum`,
+        `independent_motion`, `momentum_derivative`.
         """
         is_first = self._rate_without_effort is None
         momentum, rate_without_effort, impulse = self._terms(state.measured, dt)
@@ -75,7 +75,7 @@ class MomentumObserver:
         momentum = model.momentum(state.q, state.v)
         if joints is None:
             efforts = np.array([state.effort, np.zeros_like(state.effort)])
-            # In one call: their difference is the part of the effort, which is a mean over the step; the rest are samples.
+            # In one call: their difference is the part of the effort, a mean over the step; the rest are samples.
             rate_with_effort, rate = model.momentum_rate(state.q, momentum, efforts)
             return momentum, rate, dt * (rate_with_effort - rate)
         motion, nv = model.independent_motion(state.q, state.v), len(momentum)

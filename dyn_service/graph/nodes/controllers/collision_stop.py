@@ -48,9 +48,8 @@ def make_law(p: CollisionStopParameters, model: RobotQueries) -> CollisionStop:
         reaction = JointImpedance(model, p.hold_stiffness, 1.0)
     elif p.action == "float":
         reaction = GravityCompensation(model, p.float_damping)
-    return CollisionStop(
-        following, MomentumObserver(model, p.observer_gain), of_all_joints(model, threshold, np.inf), reaction
-    )
+    threshold = of_all_joints(model, threshold, np.inf)
+    return CollisionStop(following, MomentumObserver(model, p.observer_gain), threshold, reaction)
 
 
 NODE = controller_kind("collision_stop", CollisionStopParameters, make_law)

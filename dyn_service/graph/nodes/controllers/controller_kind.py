@@ -148,8 +148,8 @@ def _check_loops(law: Law, p: LoopParameters, model: RobotQueries) -> None:
     """Refuses what a robot with closed loops has no answer for."""
     if law.interface != "effort":
         raise FailedPreconditionError(
-            f"law '{law.name}' commands by {law.interface}, which drives of single joints follow: they open the loops of "
-            f"robot '{model.name}'; command efforts (command_interface: effort)"
+            f"law '{law.name}' commands by {law.interface}, which drives of single joints follow: they open the loops "
+            f"of robot '{model.name}'; command efforts (command_interface: effort)"
         )
     if not law.closed_loops:
         raise FailedPreconditionError(

@@ -29,11 +29,11 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     longest time without a state of the plant. rearm: whether it arms a plant again that stopped under its command, or
     under that of a controller that a launcher has replaced by it; else it ends. loads_rate_hz: rate of requests for
     joint loads; 0 is never. delay_compensation: whether state and reference are taken at the middle of the time during
-    which the command will act; by default, except with closed loops, which a predicted position opens. keys: the key file, for a
-    server with keys. plant_state: topic or endpoint of the plant's states. joint_commands: topic or endpoint of the
-    commands. record: whether the recording goes to the launcher. late_share: a run is clean if at most this share of
-    responses was late or lost. state_rate_hz: rate, in plant time, at which reference, error and signals are published
-    to subscribers; 0 is never.
+    which the command will act; by default, except with closed loops, which a predicted position opens. keys: the key
+    file, for a server with keys. plant_state: topic or endpoint of the plant's states. joint_commands: topic or
+    endpoint of the commands. record: whether the recording goes to the launcher. late_share: a run is clean if at most
+    this share of responses was late or lost. state_rate_hz: rate, in plant time, at which reference, error and signals
+    are published to subscribers; 0 is never.
     """
 
     endpoint: str = "tcp://127.0.0.1:5755"

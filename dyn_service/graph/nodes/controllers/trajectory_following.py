@@ -43,12 +43,12 @@ from dyn_service.support.parameters import FilePath, NotNegative
 class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
     """Parameters in addition to those of the loop.
 
-    goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed in sequence. velocity_share: share of the
-    robot's velocity limits. max_acceleration: rad/s^2 | m/s^2, of goals without times, one number or one per velocity.
-    max_jerk: rad/s^3 | m/s^3, as max_acceleration. path_tolerance, goal_tolerance: rad | m, one number or one per
-    velocity; 0 is unlimited. In closed loops goals have the independent joints. stopped_velocity_tolerance: rad/s | m/s, of speeds at a goal's end; 0 is unlimited.
-    goal_time_s: time after its end in which a goal may be reached; negative is unlimited. allow_partial_joints_goal:
-    whether goals may leave out joints, which then do not move.
+    goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed in sequence; in closed loops of
+    independent joints. velocity_share: share of the robot's velocity limits. max_acceleration: rad/s^2 | m/s^2, of
+    goals without times, one number or one per velocity. max_jerk: rad/s^3 | m/s^3, as max_acceleration. path_tolerance,
+    goal_tolerance: rad | m, one number or one per velocity; 0 is unlimited. stopped_velocity_tolerance: rad/s | m/s, of
+    speeds at a goal's end; 0 is unlimited. goal_time_s: time after its end in which a goal may be reached; negative is
+    unlimited. allow_partial_joints_goal: whether goals may leave out joints, which then do not move.
 
     command_interface: efforts of computed torque, positions, or velocities. natural_frequency, damping_ratio: of the
     computed torque. position_gain: 1/s, of the position error in commanded velocities. feed_forward: efforts sent with
