@@ -131,8 +131,8 @@ def test_efforts_along_a_reference(name: str) -> None:
 @ON_BOTH
 @pytest.mark.parametrize("law", FOLLOWING)
 def test_it_follows_a_motion(name: str, law: str) -> None:
-    """The independent joints follow, moved by their motors alone. Efforts that act 6 ms late on average cause errors, up
-    to 3.3e-3 rad of the delta robot, which accelerates by up to 15 rad/s^2 here: 15 * 6e-3 / 30.
+    """The independent joints follow, moved by their motors alone. Efforts that act 6 ms late on average cause errors:
+    6e-3 j / w^2 = 4e-3 rad for a reference whose acceleration changes by j = 600 rad/s^3, and w = 30 rad/s.
     """
     run = made(name, law, trajectory="multi_sine")
     run.run(0.25)
