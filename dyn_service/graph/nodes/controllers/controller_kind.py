@@ -263,6 +263,7 @@ class ControlLoop(Generic[L]):
         self.efforts = node.create_publisher(JointCommand, topic, name=name, binds=False, latched=True)
         # messages without subscribers are not made, so that these topics cost nothing
         self._signals_publisher = node.create_publisher(DynamicJointState, "~/signals")
+        self._loads_publisher = node.create_publisher(DynamicJointState, "~/loads")
         self._state_publisher: Publisher[JointTrajectoryControllerState] | None = None
         if spec.make_motion is not None:
             self._state_publisher = node.create_publisher(JointTrajectoryControllerState, "~/controller_state")
@@ -392,6 +393,8 @@ class ControlLoop(Generic[L]):
         q, v, tau = self.following.measured(state)
         # after the command was sent: joint loads are for the report and must not delay it
         answer = self.requests.ask(state.stamp, report.LOADS, lambda: self.robot.constraint_forces(q, v, tau))
+        if answer is not None and self._loads_publisher.subscribers:
+            self._loads_publisher.publish(report.loads_message(state.stamp, answer))
         if answer is None or not self.node.parameters.record:
             return
         if self.loads is None:
