@@ -102,8 +102,9 @@ class ReferenceTracker:
     """When a command is due, when the reference began, and the delay of commands.
 
     configuration: the joints in the model's order. fingerprint: of the model. make: begins a reference at a state.
-    rate_hz: commands per second. independent: the joints that `make` moves; None: all. engaged: whether the plant
-    follows this controller's reference. fresh: whether the law is reset before its next update.
+    rate_hz: commands per second. independent: the joints that `make` moves; None: all. close: closes the loops of
+    measured states q, v; None: they are closed. engaged: whether the plant follows this controller's reference. fresh:
+    whether the law is reset before its next update.
     """
 
     configuration: Configuration
@@ -112,6 +113,7 @@ class ReferenceTracker:
     rate_hz: float
     delay_compensation: bool = True
     independent: IndependentJoints | None = None
+    close: Callable[[Array, Array], tuple[Array, Array]] | None = None
     tracking: Tracking = field(default_factory=Tracking)
     skipped: int = 0
     restarts: int = 0
@@ -124,11 +126,17 @@ class ReferenceTracker:
         self._period = -1
         self._delays: deque[float] = deque(maxlen=31)
         self._order: tuple[list[int], list[int]] | None = None
+        self._closed: tuple[tuple[int, int], tuple[Array, Array]] | None = None
         self.fresh = True
         self._updated_s: float | None = None
         self._impulse_until_s = 0.0
         self._impulse = np.zeros(self.configuration.nv)  # of the efforts since the last update
         self._stamps: list[float] = []
+
+    @property
+    def moved(self) -> Configuration:
+        """The joints that the reference moves."""
+        return self.configuration if self.independent is None else self.independent.configuration
 
     def rate_warning(self, state: PlantState, updates_us: Sequence[float] = ()) -> str:
         """Returns a warning, once, if after `LOOKS` states the law cannot run at its rate; otherwise an empty string.
@@ -257,10 +265,15 @@ class ReferenceTracker:
     def measured(self, state: PlantState) -> tuple[Array, Array, Array]:
         """q (nq,), v and effort (nv,) of a state of this plant, in the order of the model's joints."""
         q, v, effort = np.array(state.position), np.array(state.velocity), np.array(state.effort)
-        if self._order is None:
-            return q, v, effort
-        in_q, in_v = self._order
-        return q[in_q], v[in_v], effort[in_v]
+        if self._order is not None:
+            in_q, in_v = self._order
+            q, v, effort = q[in_q], v[in_v], effort[in_v]
+        if self.close is not None:
+            number = state.session, state.seq
+            if self._closed is None or self._closed[0] != number:  # a controller asks up to three times
+                self._closed = number, self.close(q, v)
+            q, v = self._closed[1]
+        return q, v, effort
 
     def _new_plant(self, state: PlantState) -> None:
         configuration = self.configuration
@@ -436,8 +449,9 @@ class Commander:
         """
         if not self.arming.may_command(state):
             return None
-        moment = self.following.moment(state)
-        command = ask(lambda: self.following.answer(self.law, moment))
+        # Closing the loops asks the model, whose answer may be lost.
+        moment = self.following.moment(state) if self.following.close is None else None
+        command = ask(lambda: self.following.answer(self.law, moment or self.following.moment(state)))
         return None if command is None else self.arming.command(state, command)
 
     def exchange(self, law: Law) -> None:

@@ -107,6 +107,13 @@ class IndependentJoints:
         q[..., self.in_q], v[..., self.in_v], a[..., self.in_v] = reference
         return Reference(q, v, a)
 
+    def closed(self, model: RobotQueries, q: Array, v: Array) -> tuple[Array, Array]:
+        """Returns q (nq,) and v (nv,) with closed loops that have these joints' entries: of measurements, whose errors
+        open loops. Queries: `assemble`, `independent_motion`.
+        """
+        q = model.assemble(q, fixed=self.configuration.names)
+        return q, model.independent_motion(q, np.zeros_like(v)).jacobian @ v[self.in_v]
+
     def state(self, state: RobotState) -> RobotState:
         """Returns the measured state of these joints."""
         measured = state.measured

@@ -138,7 +138,8 @@ def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, resta
     make = hold_maker(moving) if spec.make_motion is None else spec.make_motion(p, moving, limits)
     make = make if independent is None else independent.maker(make)
     delay_compensation = independent is None if p.delay_compensation is None else p.delay_compensation
-    following = ReferenceTracker(configuration, fingerprint, make, p.rate_hz, delay_compensation, independent)
+    close = partial(independent.closed, model) if independent is not None and p.assemble else None
+    following = ReferenceTracker(configuration, fingerprint, make, p.rate_hz, delay_compensation, independent, close)
     names = configuration.velocity_names
     arming = Arming(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
     return Commander(following, law, arming)
@@ -449,8 +450,8 @@ class ControlLoop(Generic[L]):
         following = self.following
         trajectory = self._reported_trajectory = following.trajectory
         if trajectory is not None and self.spec.make_motion is not None:
-            moving = self.configuration if following.independent is None else following.independent.configuration
-            reference = {"session": state.session, "begin_s": following.begin_s, "joints": list(moving.names)}
+            names = list(following.moved.names)
+            reference = {"session": state.session, "begin_s": following.begin_s, "joints": names}
             self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
 
     def _stats(self, now: float, *, has_ended: bool = False) -> None:
