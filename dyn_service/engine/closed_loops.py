@@ -865,7 +865,7 @@ def refusal_of(row: Row, method: str = "") -> str:
     )
 
 
-COMPUTED = ("loop_error", "assemble", "independent_motion", "simulate")
+COMPUTED = ("loop_error", "assemble", "independent_motion", "simulate", "verify")
 """Computations that answer for closed loops."""
 
 _OF_TREE = (

@@ -64,7 +64,7 @@ from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.queries import Array
 from dyn_service.api.results import ConstraintForces
 from dyn_service.dynamics.structure import nilpotency
-from dyn_service.errors import FailedPreconditionError, UnimplementedError
+from dyn_service.errors import FailedPreconditionError
 from dyn_service.model import composite
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.inertia import skew
@@ -81,19 +81,26 @@ Blocks = Sequence[Matrix] | NDArray[np.float64]
 def residuals(
     robot: Robot, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None
 ) -> dict[str, Array]:
-    """Relative residuals by name, (...,) each, of the formulations of this module's table.
+    """Relative residuals by name, (...,) each, of the formulations of this module's table; of a robot with closed loops
+    those of `loop_verification`.
 
     q: (..., nq), v, a: (..., nv). gravity: (..., 3) m/s^2, world axes; None is the robot's. All leading axes broadcast.
 
     Raises:
-        InvalidArgumentError: One of them has the wrong shape, or their leading axes do not broadcast; names it.
-        FailedPreconditionError: The mass matrix is singular at a state, and not at all of them.
+        InvalidArgumentError: One of them has the wrong shape, or their leading axes do not broadcast; names it. A loop
+            is open.
+        FailedPreconditionError: The mass matrix is singular at a state, and not at all of them. Drives cannot cause
+            the motion of a robot with closed loops.
     """
     g = robot.gravity if gravity is None else gravity
     state = (("q", q, robot.nq), ("v", v, robot.nv), ("a", a, robot.nv), ("gravity", g, 3))
     arrays = {name: vectors(name, value, length) for name, value, length in state}
     lead = broadcast({name: x.shape[:-1] for name, x in arrays.items()})
     q, v, a, g = (np.array(np.broadcast_to(x, (*lead, x.shape[-1]))) for x in arrays.values())
+    if robot.description.loop_joints:
+        from dyn_service.formulations.loop_verification import loop_residuals  # here, because it imports this module
+
+        return loop_residuals(robot, q, v, a, g)
     tau = robot.inverse_dynamics(q, v, a, gravity=g)
     M, bias = robot.mass_matrix(q), robot.bias_forces(q, v, gravity=g)
     p = _times(M, v)
@@ -103,28 +110,28 @@ def residuals(
     unit = np.abs(M).max(axis=(-2, -1), initial=0.0)[..., None]
     effort = np.maximum(np.maximum(np.abs(tau), np.abs(bias)), unit)
     residual_by_name = {
-        "mass_matrix": _relative(_times(M, a) + bias, tau, effort),
-        "projected": _relative(_times(terms.mass_matrix, a) - right, tau, effort),
-        "body_recursion": _relative(robot.body_recursion(q, v, a, gravity=g).tau, tau, effort),
-        "momentum": _relative(robot.momentum(q, v), p),
+        "mass_matrix": relative(_times(M, a) + bias, tau, effort),
+        "projected": relative(_times(terms.mass_matrix, a) - right, tau, effort),
+        "body_recursion": relative(robot.body_recursion(q, v, a, gravity=g).tau, tau, effort),
+        "momentum": relative(robot.momentum(q, v), p),
     }
     kinetic = np.sum(v * p, axis=-1) / 2
     energy = robot.energy(q, v, gravity=g)
-    residual_by_name["energy"] = _relative(energy.kinetic[..., None], kinetic[..., None])
+    residual_by_name["energy"] = relative(energy.kinetic[..., None], kinetic[..., None])
     weight = robot.gravity_forces(q, gravity=g)
     derivative = robot.momentum_derivative(q, v, a)
     rate = (np.sum(a * p, axis=-1) + np.sum(v * derivative, axis=-1)) / 2 + np.sum(v * weight, axis=-1)
     passive_forces = robot.passive_forces(q, v)
     rate = rate + passive_forces.dissipated
     powers = np.sum(np.abs(v) * effort, axis=-1)
-    residual_by_name["power"] = _relative(np.sum(v * tau, axis=-1)[..., None], rate[..., None], powers[..., None])
+    residual_by_name["power"] = relative(np.sum(v * tau, axis=-1)[..., None], rate[..., None], powers[..., None])
     residual_by_name |= _explicit(robot, q, v, a, tau, g, unit)
     try:
         for name, method in (("articulated", "articulated"), ("mass_matrix_solution", "mass_matrix")):
             solved = robot.forward_dynamics(q, v, tau, gravity=g, method=method)  # type: ignore[arg-type]
-            residual_by_name[name] = _relative(_times(M, solved), _times(M, a), effort)
+            residual_by_name[name] = relative(_times(M, solved), _times(M, a), effort)
         velocities = [robot.velocity_from_momentum(q, p), robot.velocity_from_momentum(q, p, method="mass_matrix")]
-        residual_by_name["velocity_from_momentum"] = np.maximum(*(_relative(_times(M, x), p) for x in velocities))
+        residual_by_name["velocity_from_momentum"] = np.maximum(*(relative(_times(M, x), p) for x in velocities))
         # NaN marks states whose mass matrix is singular; the identity keeps NumPy's inverse from raising for all.
         has_answer = np.asarray(np.isfinite(velocities[0] + velocities[1]).all(axis=-1))[..., None, None]
         solvable = np.where(has_answer, M, np.eye(robot.nv))
@@ -133,7 +140,7 @@ def residuals(
         rotor = robot.tree.reflected(robot.tree.passive.armature) * a
         internal_efforts = rotor + passive_forces.damping + passive_forces.friction + passive_forces.springs
         loads = robot.constraint_forces(q, v, tau, joints=robot.tree.moving_joints, gravity=g)
-        residual_by_name["constraint_forces"] = _relative(_along(robot, loads) + internal_efforts, tau, effort)
+        residual_by_name["constraint_forces"] = relative(_along(robot, loads) + internal_efforts, tau, effort)
     except FailedPreconditionError:
         # A robot with massless moving links: the result lacks the methods that invert M.
         pass
@@ -142,26 +149,33 @@ def residuals(
 
 
 def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
-    """The worst residual of each formulation over random states within the joints' limits.
+    """The worst residual of each formulation over random states within the joints' limits; of a robot with closed loops
+    over closed positions near them.
 
     Returns:
         `residuals` by name, the `worst` of them, and how many `states`: plain values, ready for JSON.
 
     Raises:
         FailedPreconditionError: The robot has no forward dynamics, or none at one of the states.
-        UnimplementedError: The robot has closed loops.
     """
-    if robot.description.loop_joints:
-        raise UnimplementedError(
-            f"the formulations are equations of trees, and joint '{robot.description.loop_joints[0].name}' closes a "
-            f"loop of robot '{robot.name}': loops=\"cut\" (--loops cut) compares those of the tree alone"
-        )
     rng = np.random.default_rng(seed)
     q = np.array([robot.configuration.random(rng, robot.limits.lower, robot.limits.upper) for _ in range(states)])
     v, a = rng.normal(size=(2, states, robot.nv))
+    if robot.closed_motion is not None:
+        q = robot.closed_motion.samples[:states]
+        states = len(q)
+        motion = robot.independent_motion(q, np.zeros((states, robot.nv)))
+        v = _times(motion.jacobian, _times(motion.selection, v[:states]))
+        motion = robot.independent_motion(q, v)
+        a = _times(motion.jacobian, _times(motion.selection, a[:states])) + motion.bias_accelerations
+        return _summary(residuals(robot, q, v, a), states)
     # Raises for robots without forward dynamics, for which `residuals` only lacks entries.
     robot.forward_dynamics(q, v, a)
-    largest = {name: float(np.max(residual, initial=0.0)) for name, residual in residuals(robot, q, v, a).items()}
+    return _summary(residuals(robot, q, v, a), states)
+
+
+def _summary(residual_by_name: dict[str, Array], states: int) -> dict[str, Any]:
+    largest = {name: float(np.max(residual, initial=0.0)) for name, residual in residual_by_name.items()}
     return {"residuals": largest, "worst": float(np.max(list(largest.values()))), "states": states}
 
 
@@ -177,7 +191,7 @@ def _momentum_rate(
     largest = np.maximum(np.maximum(*sizes), effort).max(axis=-1, initial=0.0)[..., None]
     # Friction near rest magnifies the rounding of v by its slope: components with a large slope count less.
     share = np.divide(largest, largest + magnified, out=np.ones_like(v), where=magnified > 0.0)
-    return _relative(share * rates[0], share * rates[1], np.maximum(effort, largest))
+    return relative(share * rates[0], share * rates[1], np.maximum(effort, largest))
 
 
 def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, unit: Array) -> dict[str, Array]:
@@ -190,21 +204,21 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
         world = WorldEquations(robot.tree.robot_at(index), q[index], v[index], g[index])
         efforts = world.mass_matrix @ a[index] + world.C + world.p
         scale = np.maximum(np.maximum(np.abs(tau[index]), np.abs(world.C)), unit[index])
-        residual_by_name["influence_operators"][index] = _relative(efforts, tau[index], scale)
+        residual_by_name["influence_operators"][index] = relative(efforts, tau[index], scale)
         inertial = np.einsum("nij,nj->ni", world.M, world.acceleration(a[index])) + world.B - world.applied
         powers = inertial * world.velocity
         # Rotors, friction, damping and springs take their part of the actuators' power inside the joints.
         internal_power = v[index] * (world.tree.reflected(world.tree.passive.armature) * a[index] + world.p)
         actuation = np.array([v[index] @ tau[index] - internal_power.sum()])
         sizes = [np.abs(powers).sum(), np.abs(v[index] * tau[index]).sum(), np.abs(internal_power).sum()]
-        residual_by_name["constraint_power"][index] = _relative(np.array([powers.sum()]), actuation, np.array(sizes))
+        residual_by_name["constraint_power"][index] = relative(np.array([powers.sum()]), actuation, np.array(sizes))
         if "influence_solution" in residual_by_name:
             try:
                 expected_tau = world.mass_matrix @ world.forward_dynamics(tau[index])
             except np.linalg.LinAlgError:
                 # The mass matrix of this state is singular: its residual is NaN, those of the other states are not.
                 expected_tau = np.full(robot.nv, np.nan)
-            residual_by_name["influence_solution"][index] = _relative(expected_tau, world.mass_matrix @ a[index], scale)
+            residual_by_name["influence_solution"][index] = relative(expected_tau, world.mass_matrix @ a[index], scale)
     return residual_by_name
 
 
@@ -228,7 +242,7 @@ def _times(M: Array, x: Array) -> Array:
     return np.asarray(np.einsum("...ij,...j->...i", M, x))
 
 
-def _relative(x: Array, y: Array, scale: Array | None = None) -> Array:
+def relative(x: Array, y: Array, scale: Array | None = None) -> Array:
     """The largest difference over the largest entry of either, or of the scale, per state."""
     sizes = [np.abs(x), np.abs(y)] + ([] if scale is None else [scale])
     size = np.max([s.max(axis=-1, initial=0.0) for s in np.broadcast_arrays(*sizes)], axis=0)
