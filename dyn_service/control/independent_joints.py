@@ -71,8 +71,8 @@ class IndependentJoints:
                 f"the loops of robot '{model.name}' leave parts of joint '{dependent[0]}' independent: a controller "
                 "needs whole joints"
             )
-        driven = {joint.name for joint in model.description.joints if joint.driven is not False}
-        return cls(configuration, in_q, in_v, rest, tuple(name for name in names if name not in driven))
+        motors = {joint.name for joint in model.description.joints if joint.driven is not False}
+        return cls(configuration, in_q, in_v, rest, tuple(name for name in names if name not in motors))
 
     @classmethod
     def driven_ones(cls, model: RobotQueries, law: str) -> IndependentJoints | None:
@@ -116,8 +116,8 @@ class IndependentJoints:
 
     def state(self, state: RobotState) -> RobotState:
         """Returns the measured state of these joints."""
-        measured = state.measured
-        return RobotState(measured.t, measured.q[self.in_q], measured.v[self.in_v], measured.effort[self.in_v])
+        t, q, v, effort = state.measured.t, state.measured.q, state.measured.v, state.measured.effort
+        return RobotState(t, q[self.in_q], v[self.in_v], effort[self.in_v])
 
     def expanded(self, x: Array, nv: int, other: float = 0.0) -> Array:
         """Returns numbers (nv,) of all joints: x (nu,) of these joints, `other` of the others."""

@@ -622,18 +622,19 @@ class ClosedLoops:
             LoopsLostError: The loops do not close near q.
             FailedPreconditionError: The state is singular.
         """
-        row, arguments = QUERIES["forward_dynamics"], {"tau": tau, "gravity": gravity, "wrenches": wrenches}
-        arguments |= {"overlay": None, "passive": True}
+        row, options = QUERIES["forward_dynamics"], {"overlay": None, "passive": True}
+        arguments: dict[str, Any] = {"tau": tau, "gravity": gravity, "wrenches": wrenches, **options}
         if brakes is None and (kernels := self.compiled) is not None:
             q_near, v_near, closed = kernels.closed_state(q, v, _CLOSING_STEPS, _ROUNDED, CLOSED)
             with np.errstate(all="ignore"):
                 a, regular = _regular_accelerations(
                     Call(self, row, {**arguments, "q": q_near, "v": v_near}), kernels, tau
                 )
-            if (closed & regular).all():
+            is_regular = np.logical_and(closed, regular)
+            if is_regular.all():
                 return a
             singular = self._accelerations(q, v, tau, arguments, None)
-            return np.where((closed & regular)[..., None], a, singular)
+            return np.where(is_regular[..., None], a, singular)
         return self._accelerations(q, v, tau, arguments, brakes)
 
     def _accelerations(

@@ -1,6 +1,6 @@
 """Residuals between the answers for robots with closed loops and dense equations in world axes.
 
-The mass matrix and the bias are those of `verification.WorldEquations`; the rows of the loop joints follow from its
+The mass matrix and the bias are those of `WorldEquations`; the rows of the loop joints follow from its
 velocities and accelerations of links, with blocked directions from singular values. With independent rows J of all
 rows J_c, J v = 0, J a + J-dot v = 0:
 
@@ -37,7 +37,7 @@ from scipy.linalg import null_space
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.formulations.verification import WorldEquations, relative
+from dyn_service.formulations.world_equations import WorldEquations, relative
 from dyn_service.model.description import LoopJoint
 from dyn_service.model.inertia import skew
 from dyn_service.model.tree import Tree
@@ -85,13 +85,13 @@ def loop_residuals(robot: Robot, q: Array, v: Array, a: Array, g: Array) -> dict
         scale = np.abs(dense.C) + np.abs(M) @ np.maximum(np.abs(a[k]), np.abs(acceleration))
         scale = np.maximum(scale, np.abs(M).max(initial=0.0))  # at rest without load: the effort of a unit acceleration
         pairs = list(zip(dense.frames, loads[k], strict=True))
-        carried = sum((frame.J.T @ load for frame, load in pairs), np.zeros(robot.nv))
+        link_efforts = sum((frame.J.T @ load for frame, load in pairs), np.zeros(robot.nv))
         # The loads of a loop may be larger than what they balance.
         sizes = sum((np.abs(frame.J.T) @ np.abs(load) for frame, load in pairs), scale)
         p, G_T_M_G = M @ v[k], G.T @ M @ G
         of_state = {
             "forward_dynamics": relative(M @ solved[k], M @ acceleration, scale),
-            "constraint_forces": relative(carried, M @ acceleration + dense.C - tau[k], sizes),
+            "constraint_forces": relative(link_efforts, M @ acceleration + dense.C - tau[k], sizes),
             "independent_motion": np.maximum(
                 relative(motion.mass_matrix[k].ravel(), G_T_M_G.ravel()), dense.opening(G)
             ),
@@ -119,8 +119,8 @@ class _Dense:
         self.M, self.C = world.mass_matrix, world.C + world.p
         index = {link: i for i, link in enumerate(tree.links)}
         self.frames = [_frame(world, joint, index[joint.parent], index[joint.child]) for joint in loops.joints.joints]
-        driven = {joint.name for joint in robot.description.joints if joint.driven}
-        self.driven = np.array([float(name in driven) for name in robot.configuration.velocity_joints])
+        motors = {joint.name for joint in robot.description.joints if joint.driven}
+        self.driven = np.array([float(name in motors) for name in robot.configuration.velocity_joints])
         self.rows = np.concatenate([frame.blocked.T @ frame.J for frame in self.frames])
         self.bias = np.concatenate([frame.blocked.T @ frame.bias for frame in self.frames])
         U, s, _ = np.linalg.svd(self.rows)
@@ -143,7 +143,7 @@ class _Dense:
     def efforts(self, h: Array) -> Array:
         """Returns the least efforts (nv,) of the drives in place of the efforts h (nv,) of all joints."""
         N = null_space(self.J)
-        return np.asarray(np.linalg.pinv(N.T * self.driven) @ (N.T @ h)) * self.driven
+        return np.asarray(self.driven * (np.linalg.pinv(N.T * self.driven) @ (N.T @ h)))
 
 
 def _frame(world: WorldEquations, joint: LoopJoint, parent: int, child: int) -> _Frame:

@@ -303,7 +303,7 @@ class MessageLog:
         session = np.array([state.session for state in states])
         reference, rate = followed_at(configuration, t, session, self.followed)
         # Joints that the loops of a robot move have no reference, so no tracking error either.
-        in_q, in_v = (np.isfinite(x).any(axis=0) | ~np.isfinite(x).any() for x in (reference, rate))
+        in_q, in_v = (np.asarray(np.isfinite(x).any(axis=0) | ~np.isfinite(x).any()) for x in (reference, rate))
         active = np.array([state.mode == ACTIVE for state in states], dtype=bool)
         # No numbers, so that no bound holds while the plant follows no reference.
         reference[~active], rate[~active] = np.nan, np.nan

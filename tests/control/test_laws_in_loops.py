@@ -123,9 +123,9 @@ def test_efforts_along_a_reference(name: str) -> None:
     v = robot.independent_motion(q, np.zeros(robot.nv)).jacobian @ reference.v[joints.in_v]
     motion = robot.independent_motion(q, v)
     a = motion.jacobian @ reference.a[joints.in_v] + motion.bias_accelerations
-    along = joints.along(robot, q, reference)
-    np.testing.assert_allclose(along.effort, robot.inverse_dynamics(q, v, a), rtol=1e-10)
-    np.testing.assert_allclose(along.mass_matrix, motion.mass_matrix, rtol=1e-12)
+    answer = joints.along(robot, q, reference)
+    np.testing.assert_allclose(answer.effort, robot.inverse_dynamics(q, v, a), rtol=1e-10)
+    np.testing.assert_allclose(answer.mass_matrix, motion.mass_matrix, rtol=1e-12)
 
 
 @ON_BOTH

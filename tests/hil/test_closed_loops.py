@@ -119,9 +119,9 @@ def test_an_observer_sees_a_push(cache: RobotCache) -> None:
     settings = {"trajectory": "hold", "threshold": [5e-4]}
     arguments = {"controller": "collision_stop"}
     go(cache, arguments=arguments, **settings).check.under_command().at_least(0.95)
-    ended = go(cache, PAYLOAD, arguments=arguments, **settings).ended
-    assert "collision" in ended
-    assert CRANK in ended
+    reason = go(cache, PAYLOAD, arguments=arguments, **settings).ended
+    assert "collision" in reason
+    assert CRANK in reason
 
 
 def test_a_bag_of_a_run(right: Run, tmp_path: Path) -> None:

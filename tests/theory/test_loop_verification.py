@@ -8,7 +8,8 @@ import pytest
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.formulations import loop_verification
-from dyn_service.formulations.verification import WorldEquations, residuals, survey
+from dyn_service.formulations.verification import residuals, survey
+from dyn_service.formulations.world_equations import WorldEquations
 from tests.conftest import URDF
 from tests.loops import Mechanism, random_mechanism, with_drives
 from tests.theory.test_verification import AGREE, all_nan, disagreeing, slightly_off, with_wrong
@@ -71,11 +72,11 @@ def test_a_wrong_answer_is_seen(
     monkeypatch: pytest.MonkeyPatch, crank: Robot, state: np.ndarray, query: str, part: str
 ) -> None:
     assert disagreeing(residuals(crank, *state)) == set()
-    with monkeypatch.context() as changed:
-        with_wrong(changed, crank, query, part, slightly_off)
+    with monkeypatch.context() as patch:
+        with_wrong(patch, crank, query, part, slightly_off)
         if query == "inverse_dynamics":  # an effort at a passive joint is refused: the driven one alone is off
             right = type(crank).inverse_dynamics
-            changed.setattr(crank, query, lambda *x, **options: 1.001 * right(crank, *x, **options))
+            patch.setattr(crank, query, lambda *x, **options: 1.001 * right(crank, *x, **options))
         assert disagreeing(residuals(crank, *state)) == SEEN_BY[query, part]
     if part:
         with_wrong(monkeypatch, crank, query, part, all_nan)
@@ -93,17 +94,17 @@ def test_every_residual_is_seen_by_an_answer_or_by_the_rows(
             if part == "acceleration"
             else property(lambda self, right=right: slightly_off(right.func(self)))
         )
-        with monkeypatch.context() as changed:
-            changed.setattr(loop_verification, "WorldEquations", type("Wrong", (WorldEquations,), {part: wrong}))
+        with monkeypatch.context() as patch:
+            patch.setattr(loop_verification, "WorldEquations", type("Wrong", (WorldEquations,), {part: wrong}))
             assert "closed" in disagreeing(residuals(crank, *state))
 
 
 def test_batches_and_refusals(crank: Robot, state: np.ndarray) -> None:
     q, v, a = state
-    many = residuals(crank, np.stack([q, q]), np.stack([v, 0.0 * v]), np.stack([a, 0.0 * a]))
-    assert {residual.shape for residual in many.values()} == {(2,)}
+    batch = residuals(crank, np.stack([q, q]), np.stack([v, 0.0 * v]), np.stack([a, 0.0 * a]))
+    assert {residual.shape for residual in batch.values()} == {(2,)}
     single = residuals(crank, q, v, a)
-    for name, residual in many.items():
+    for name, residual in batch.items():
         assert residual[0] == pytest.approx(single[name], abs=1e-14)
     assert crank.verify(q, v, a).keys() == single.keys()
     with pytest.raises(InvalidArgumentError, match="leaves the loop of joint 'pin' open"):

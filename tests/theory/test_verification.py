@@ -17,7 +17,8 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.formulations import verification
-from dyn_service.formulations.verification import WorldEquations, residuals, survey
+from dyn_service.formulations.verification import residuals, survey
+from dyn_service.formulations.world_equations import WorldEquations
 from tests.comparing import assert_formulations_agree
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of

@@ -85,7 +85,7 @@ class CartesianImpedance(Law):
         """The efforts. Queries: `point_motion` of robot and reference, `mass_matrix`, `inverse_dynamics`; in closed
         loops those of `IndependentJoints.along` instead, and `assemble` when the reference moves.
         """
-        model, w, joints, moved = self.model, self.posture, self._independent, self._in_v
+        model, w, joints, entries = self.model, self.posture, self._independent, self._in_v
         if joints is None:
             mass, reference_motion = model.mass_matrix(state.q), reference
             # With the reference's velocity: with the measured one its noise would enter the feed-forward efforts.
@@ -104,8 +104,8 @@ class CartesianImpedance(Law):
         damping = modal_damping(inertia, np.diag(self.stiffness), self.damping_ratio)
         self._wrench = self.stiffness * self._off + damping @ (motion.velocity[1] - motion.velocity[0])
         posture = w * w * model.configuration.error(state.q, reference.q) + 2.0 * w * (reference.v - state.v)
-        null_space = mass @ (posture[moved] - to_joints @ (inertia @ (J @ posture[moved])))
-        effort[moved] = effort[moved] + J.T @ self._wrench + null_space
+        null_space = mass @ (posture[entries] - to_joints @ (inertia @ (J @ posture[entries])))
+        effort[entries] = effort[entries] + J.T @ self._wrench + null_space
         return np.asarray(effort)
 
     def _closed_reference(self, joints: IndependentJoints, reference: Reference) -> Reference:

@@ -43,8 +43,8 @@ class ComputedTorque(EffortLaw):
         cls, model: RobotQueries, natural_frequency: float | Sequence[float], damping_ratio: float
     ) -> ComputedTorque:
         """Makes the law with `gains`, one for each velocity; in closed loops for each of independent joints."""
-        each = gains(natural_frequency, damping_ratio, commanded_count(model))
-        return cls(model, *(of_all_joints(model, gain, 0.0) for gain in each))
+        pair = gains(natural_frequency, damping_ratio, commanded_count(model))
+        return cls(model, *(of_all_joints(model, gain, 0.0) for gain in pair))
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """The efforts. Query: `computed_torque`."""

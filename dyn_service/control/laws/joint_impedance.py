@@ -56,10 +56,10 @@ class JointImpedance(EffortLaw):
             _, mass, effort = self._independent.along(self.model, state.q, reference)
         # At each state, because the modes of M and K change with the posture.
         damping = modal_damping(mass, np.diag(self.stiffness), self.damping_ratio)
-        moved, error = self._in_v, self.model.configuration.error(state.q, reference.q)
+        entries, error = self._in_v, self.model.configuration.error(state.q, reference.q)
         self._spring = np.zeros_like(error)
-        self._spring[moved] = self.stiffness * error[moved]
-        effort[moved] = effort[moved] + self._spring[moved] + damping @ (reference.v - state.v)[moved]
+        self._spring[entries] = self.stiffness * error[entries]
+        effort[entries] = effort[entries] + self._spring[entries] + damping @ (reference.v - state.v)[entries]
         return effort
 
     def signals(self) -> Mapping[str, Array]:

@@ -54,9 +54,8 @@ class MomentumObserver:
         at joints that loops move. Queries: `momentum`, `momentum_rate`; in closed loops `momentum`,
         `independent_motion`, `momentum_derivative`.
         """
-        is_first = self._rate_without_effort is None
         momentum, rate_without_effort, impulse = self._terms(state.measured, dt)
-        if is_first:
+        if self._rate_without_effort is None:
             self._balance = momentum
         else:
             mean = 0.5 * dt * (self._rate_without_effort + rate_without_effort + self.residual)

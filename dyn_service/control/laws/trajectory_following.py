@@ -213,8 +213,8 @@ class TrajectoryFollowing(Law):
         self.goals.clear()
         self._offered_count = self._begun_count = 0
         self._has_updated = self._canceled = False
-        moved = self._of_goals(state)
-        self._goal, self._motion = None, (hold_maker(self.configuration)(moved.q, moved.v), state.t)
+        goal_state = self._of_goals(state)
+        self._goal, self._motion = None, (hold_maker(self.configuration)(goal_state.q, goal_state.v), state.t)
         self._offered_goal = None
         self._waiting = deque(self._queued(trajectory) for trajectory in self.first)
         self.law.reset(state)

@@ -267,8 +267,9 @@ def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -
     if p.sensors:
         measuring = RobotSensors(Sensors.from_file(real, p.sensors, seed=p.sensor_seed), configuration, p.velocities)
     limit, free = settings.velocity_limit, settings.undriven
-    held = free is not None and held_by_brakes(robot, free)
-    return SimulatedRobot(engine, configuration, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, measuring, free, held)
+    brakes_hold_all = free is not None and held_by_brakes(robot, free)
+    parts = actuators, measuring, free, brakes_hold_all
+    return SimulatedRobot(engine, configuration, q, 1.0 / p.rate_hz, p.brake_s, limit, *parts)
 
 
 def held_by_brakes(robot: Robot, free: NDArray[np.bool_]) -> bool:
