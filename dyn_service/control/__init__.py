@@ -3,6 +3,7 @@
 command       interfaces (effort, position, velocity), commands and set points
 law           `Law`, the base class of control laws; checks of their commands and gains; modal damping
 trajectory    reference trajectories: multi-sine, point to point, piecewise polynomials
+independent_joints  the joints of closed loops that references move and laws command
 joint_goals   plans `JointTrajectory` goals; their tolerances
 controller    a controller without its process: due times, reference, arming, commands
 dry_runs      a law against a simulated robot, without a plant's safety or, in lockstep, with it

@@ -26,21 +26,20 @@ from typing import Literal
 
 import numpy as np
 
-from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.api.queries import Array
 from dyn_service.control.command import Command, Interface
+from dyn_service.control.independent_joints import IndependentJoints
 from dyn_service.control.law import Law, RobotState, checked_command, reset_law
 from dyn_service.control.plant.safety import ACTIVE, RUNNING, STOPPED
-from dyn_service.control.trajectory import PointToPoint, Reference, ReferenceTrajectory
+from dyn_service.control.trajectory import PointToPoint, Reference, ReferenceTrajectory, TrajectoryMaker
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.messages.builtin_interfaces import Duration, Time
 from dyn_service.messages.control_msgs import JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import GoalStatus, JointCommand, PlantState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.messages.trajectory_msgs import JointTrajectoryPoint
-from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.model.configuration import Configuration
 
-TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
-"""(q0, v0) -> the reference motion from that state."""
 REARM_OFF = "and rearm is off"
 NO_STATE = "no joint state arrived for"
 """In the errors with which a controller ends because of its plant, not of its law."""
@@ -53,60 +52,6 @@ HOLD_S = 1.0
 def hold_maker(configuration: Configuration) -> TrajectoryMaker:
     """Returns the motion that holds the first position; a moving plant returns to it within `HOLD_S`."""
     return lambda q, v: PointToPoint(q, v, q[None], HOLD_S, 0.0, configuration)
-
-
-@dataclass(frozen=True, eq=False)
-class IndependentJoints:
-    """The joints of a robot with closed loops that a reference moves; the loops move the others.
-
-    configuration: these joints. in_q, in_v: their entries. rest: (nq,) a closed position.
-    """
-
-    configuration: Configuration
-    in_q: list[int]
-    in_v: list[int]
-    rest: Array
-
-    @classmethod
-    def of(cls, model: RobotQueries) -> IndependentJoints | None:
-        """Returns those of a robot; None if it has no loops.
-
-        Raises:
-            FailedPreconditionError: The loops do not close near the middle of the limits, or leave a part of a joint
-                with several degrees of freedom independent.
-        """
-        if not model.description.loop_joints:
-            return None
-        rest = model.assemble(model.limits.middle(otherwise=model.configuration.neutral))
-        selection = model.independent_motion(rest, np.zeros(model.nv)).selection
-        entries = np.argmax(selection, axis=-1).tolist()
-        names = [model.configuration.velocity_joints[k] for k in entries]
-        configuration, in_q, in_v = model.configuration.chosen(list(dict.fromkeys(names)))
-        dependent = [model.configuration.velocity_joints[k] for k in in_v if k not in entries]
-        if dependent:
-            raise FailedPreconditionError(
-                f"the loops of robot '{model.name}' leave parts of joint '{dependent[0]}' independent: a controller "
-                "needs whole joints"
-            )
-        return cls(configuration, in_q, in_v, rest)
-
-    def maker(self, make: TrajectoryMaker) -> TrajectoryMaker:
-        """Returns the function that begins a motion of these joints at a state of all."""
-        return lambda q, v: make(q[self.in_q], v[self.in_v])
-
-    def limits(self, limits: Limits) -> Limits:
-        """Returns the limits of these joints."""
-        by_entry = {name: getattr(limits, name) for name in ("velocity", "effort", "acceleration", "jerk")}
-        numbers = {name: x[self.in_v] if np.ndim(x) else x for name, x in by_entry.items()}
-        return Limits(limits.lower[self.in_q], limits.upper[self.in_q], **numbers)
-
-    def complete(self, reference: Reference, q: Array, v: Array) -> Reference:
-        """Returns a reference of all joints: of the others their measured motion, so that they have no error."""
-        lead = reference.q.shape[:-1]
-        q, v = (np.broadcast_to(x, (*lead, len(x))).copy() for x in (q, v))
-        a = np.zeros_like(v)
-        q[..., self.in_q], v[..., self.in_v], a[..., self.in_v] = reference
-        return Reference(q, v, a)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,8 +102,9 @@ class ReferenceTracker:
     """When a command is due, when the reference began, and the delay of commands.
 
     configuration: the joints in the model's order. fingerprint: of the model. make: begins a reference at a state.
-    rate_hz: commands per second. independent: the joints that `make` moves; None: all. engaged: whether the plant
-    follows this controller's reference. fresh: whether the law is reset before its next update.
+    rate_hz: commands per second. independent: the joints that `make` moves; None: all. close: closes the loops of
+    measured states q, v; None: they are closed. engaged: whether the plant follows this controller's reference. fresh:
+    whether the law is reset before its next update.
     """
 
     configuration: Configuration
@@ -167,6 +113,7 @@ class ReferenceTracker:
     rate_hz: float
     delay_compensation: bool = True
     independent: IndependentJoints | None = None
+    close: Callable[[Array, Array], tuple[Array, Array]] | None = None
     tracking: Tracking = field(default_factory=Tracking)
     skipped: int = 0
     restarts: int = 0
@@ -179,11 +126,17 @@ class ReferenceTracker:
         self._period = -1
         self._delays: deque[float] = deque(maxlen=31)
         self._order: tuple[list[int], list[int]] | None = None
+        self._closed: tuple[tuple[int, int], tuple[Array, Array]] | None = None
         self.fresh = True
         self._updated_s: float | None = None
         self._impulse_until_s = 0.0
         self._impulse = np.zeros(self.configuration.nv)  # of the efforts since the last update
         self._stamps: list[float] = []
+
+    @property
+    def moved(self) -> Configuration:
+        """The joints that the reference moves."""
+        return self.configuration if self.independent is None else self.independent.configuration
 
     def rate_warning(self, state: PlantState, updates_us: Sequence[float] = ()) -> str:
         """Returns a warning, once, if after `LOOKS` states the law cannot run at its rate; otherwise an empty string.
@@ -312,10 +265,15 @@ class ReferenceTracker:
     def measured(self, state: PlantState) -> tuple[Array, Array, Array]:
         """q (nq,), v and effort (nv,) of a state of this plant, in the order of the model's joints."""
         q, v, effort = np.array(state.position), np.array(state.velocity), np.array(state.effort)
-        if self._order is None:
-            return q, v, effort
-        in_q, in_v = self._order
-        return q[in_q], v[in_v], effort[in_v]
+        if self._order is not None:
+            in_q, in_v = self._order
+            q, v, effort = q[in_q], v[in_v], effort[in_v]
+        if self.close is not None:
+            number = state.session, state.seq
+            if self._closed is None or self._closed[0] != number:  # a controller asks up to three times
+                self._closed = number, self.close(q, v)
+            q, v = self._closed[1]
+        return q, v, effort
 
     def _new_plant(self, state: PlantState) -> None:
         configuration = self.configuration
@@ -491,8 +449,9 @@ class Commander:
         """
         if not self.arming.may_command(state):
             return None
-        moment = self.following.moment(state)
-        command = ask(lambda: self.following.answer(self.law, moment))
+        # Closing the loops asks the model, whose answer may be lost.
+        moment = self.following.moment(state) if self.following.close is None else None
+        command = ask(lambda: self.following.answer(self.law, moment or self.following.moment(state)))
         return None if command is None else self.arming.command(state, command)
 
     def exchange(self, law: Law) -> None:

@@ -25,11 +25,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dyn_service.api.queries import Array, RobotQueries
-from dyn_service.control.controller import ReferenceTracker, TrajectoryMaker, hold_maker
+from dyn_service.control.controller import ReferenceTracker, hold_maker
 from dyn_service.control.law import Law
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.safety import ACTIVE, ARMING
-from dyn_service.control.trajectory import ReferenceTrajectory
+from dyn_service.control.trajectory import ReferenceTrajectory, TrajectoryMaker
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration

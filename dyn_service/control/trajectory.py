@@ -27,7 +27,7 @@ Checked by: tests/control/test_trajectory.py, against finite differences.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -92,6 +92,10 @@ class ReferenceTrajectory(ABC):
         configuration: Configuration = values.pop("configuration")
         plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
         return {"kind": self.kind, **plain, **({} if configuration.flat else {"joints": configuration.to_wire()})}
+
+
+TrajectoryMaker = Callable[[Array, Array], ReferenceTrajectory]
+"""(q0, v0) -> the reference motion from that state."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from dyn_service.dynamics import constraint, integration, loops, newton_euler
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.kinematics import error, influences, integrate
 from dyn_service.dynamics.mass_matrix import mass_matrix
-from dyn_service.dynamics.spatial import Mat, constant
+from dyn_service.dynamics.spatial import Mat
 from dyn_service.dynamics.sweeps import PerBody, inward
 from dyn_service.model.loop_tree import LoopTree
 from dyn_service.model.steps import Step, explicit_euler_step, rk4_step, semi_implicit_euler_step
@@ -96,7 +96,7 @@ def constraint_forces(
     """
     motion = forward_dynamics(tree, q, v, tau, gravity, wrenches)
     f = newton_euler.inverse_dynamics(tree, q, v, motion["a"], gravity, wrenches) - tau
-    forces, idle = loops.row_forces(tree, loops.rows_and_gap(tree, q)[0], f)
+    forces, idle = loops.row_forces(tree, loops.unit_rows(tree, q), f)
     D = influences(tree, q)
     loads, on_bodies = loops.wrenches_of(tree, q, forces)
     acting = on_bodies if wrenches is None else on_bodies + wrenches
@@ -128,10 +128,8 @@ def _motion(tree: LoopTree, q: Mat, v: Mat) -> tuple[Mat, Mat, Mat]:
 def closed_state(tree: LoopTree, q: Mat, v: Mat) -> tuple[Mat, Mat]:
     """The closed position nearest to q, and v without its part across the loops."""
     for _ in range(CLOSING_STEPS):
-        rows, gap = loops.rows_and_gap(tree, q)
-        q = integrate(tree, q, loops.least_motion(tree, rows, gap), ex.matrix(1.0))
-    rows, _ = loops.rows_and_gap(tree, q)
-    return q, v + loops.least_motion(tree, rows, rows @ (v / constant(tree.unit[:, None])))
+        q = integrate(tree, q, loops.closing(tree, q, v)["dq"], ex.matrix(1.0))
+    return q, v + loops.closing(tree, q, v)["dv"]
 
 
 def acceleration_near(

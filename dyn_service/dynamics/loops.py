@@ -9,6 +9,7 @@ with the joints of its loop only. Where the order is bad, at singular positions,
 
     inverse dynamics     tau_u = G^T h                                  h = M a + C of the tree
     forward dynamics     a = a_p + G z,   G^T M G z = G^T f             f = tau - M a_p - C
+    closing              J_c dq = -e,     J_c dv = -J_c v               e: errors of the loop joints
 
 Cost: O(N + loops x depth) and the elimination. Checked by tests/engine/test_loop_kernels.py.
 """
@@ -43,9 +44,9 @@ class _State(NamedTuple):
 
 
 class _LoopMotion(NamedTuple):
-    """A loop joint. gap: (1, 1), at least its largest gap in rad or lengths. error: (m, 1), the gap in the rows of
-    J_c. rows: (m, nv) of J_c. velocity: (m, 1) J_c v. acceleration: (m, 1), J_c a + J_c-dot v. Lengths are those of the
-    loop.
+    """A loop joint. gap: (1, 1), at least its largest gap in rad or lengths. error: (m, 1), the motion from the nearest
+    allowed pose, to first order. rows: (m, nv) of J_c. velocity: (m, 1) J_c v. acceleration: (m, 1), J_c a + J_c-dot v.
+    Lengths are those of the loop.
     """
 
     gap: Mat
@@ -56,9 +57,13 @@ class _LoopMotion(NamedTuple):
 
 
 class _Loops(NamedTuple):
-    """All loop joints. rows: (m, nv), J_c diag(unit). acceleration: (m, 1). shares: (3, 1), see `efforts`."""
+    """All loop joints. rows: (m, nv), J_c diag(unit). error, velocity, acceleration: (m, 1). shares: (3, 1), see
+    `efforts`.
+    """
 
     rows: Mat
+    error: Mat
+    velocity: Mat
     acceleration: Mat
     shares: Mat
 
@@ -82,33 +87,41 @@ def independent_motion(tree: LoopTree, q: Mat, v: Mat) -> dict[str, Mat]:
     """G (nv, nu), the least a_p (nv,), and `shares` (4,) as of `efforts`; that of the acceleration has no meaning."""
     loops = _loops(tree, q, v, ex.zeros(tree.nv, 1))
     G, a_p, quotient = _eliminated(tree, loops.rows, loops.acceleration)
+    # With accelerations of the dependent joints alone, large efforts would cancel in f.
     return {
         "jacobian": row_by_row(G),
-        # With accelerations of the dependent joints alone, large efforts would cancel in f.
         "acceleration": _least(tree, G, a_p),
         "shares": ex.vertcat(loops.shares[:2], ex.zeros(1, 1), quotient),
     }
 
 
+def closing(tree: LoopTree, q: Mat, v: Mat) -> dict[str, Mat]:
+    """The least changes `dq` (nv,), a small motion, and `dv` (nv,) by which q and v close the loops, to first order;
+    `gap` (1,), the largest error in rad or lengths; and the largest `quotient` (1,) of the elimination.
+    """
+    loops = _loops(tree, q, v, ex.zeros(tree.nv, 1))
+    G, dq, quotient = _eliminated(tree, loops.rows, loops.error)
+    _, dv, _ = _eliminated(tree, loops.rows, loops.velocity)
+    return {
+        "dq": _least(tree, G, dq),
+        "dv": _least(tree, G, dv),
+        "gap": _largest(loops.error),
+        "quotient": quotient,
+    }
+
+
 def _least(tree: LoopTree, G: Mat, x: Mat) -> Mat:
-    """x (nv, 1) without the part along G that makes it larger, in units of `LoopTree.unit`."""
+    """Returns x (nv, 1) less its part along G, in units of `unit`: the least one with the same J_c x."""
     scaled = constant(1.0 / tree.unit[:, None] ** 2) * x
     weighted = constant(np.diag(1.0 / tree.unit**2)) @ G
     return x - G @ _solution(G.T @ weighted, G.T @ scaled)[0]
 
 
-def rows_and_gap(tree: LoopTree, q: Mat) -> tuple[Mat, Mat]:
-    """J_c diag(unit) (m, nv), and the gap (m, 1) in its rows, rad and lengths, right to the square of a small gap."""
+def unit_rows(tree: LoopTree, q: Mat) -> Mat:
+    """J_c diag(unit) (m, nv)."""
     rest = ex.zeros(tree.nv, 1)
-    motions = _motions(tree, q, rest, rest)
-    rows = ex.vertcat(*(loop.rows for loop in motions)) @ ex.diag(constant(tree.unit[:, None]))
-    return rows, ex.vertcat(*(loop.error for loop in motions))
-
-
-def least_motion(tree: LoopTree, rows: Mat, x: Mat) -> Mat:
-    """-J_c^+ x (nv, 1), of the rows with pivots. rows: (m, nv), J_c diag(unit). x: (m, 1)."""
-    G, motion, _ = _eliminated(tree, rows, x)
-    return _least(tree, G, motion)
+    rows = [loop.rows for loop in _motions(tree, q, rest, rest)]
+    return ex.vertcat(*rows) @ ex.diag(constant(tree.unit[:, None]))
 
 
 def row_forces(tree: LoopTree, rows: Mat, f: Mat) -> tuple[Mat, Mat]:
@@ -223,9 +236,11 @@ def _loops(tree: LoopTree, q: Mat, v: Mat, a: Mat) -> _Loops:
         opening = opening + ex.norm_2(loop.velocity) / (size * (near_speed + UNRELATED * speed) + _NO_MOTION)
         scale = size * (near_rate + UNRELATED * rate) + size**2 * (near_speed**2 + UNRELATED * speed**2)
         tearing = tearing + ex.norm_2(loop.acceleration) / (scale + _NO_MOTION)
-    return _Loops(
-        ex.vertcat(*rows), ex.vertcat(*(loop.acceleration for loop in motions)), ex.vertcat(gap, opening, tearing)
+    error, velocity, acceleration = (
+        ex.vertcat(*parts)
+        for parts in zip(*((loop.error, loop.velocity, loop.acceleration) for loop in motions), strict=True)
     )
+    return _Loops(ex.vertcat(*rows), error, velocity, acceleration, ex.vertcat(gap, opening, tearing))
 
 
 def _eliminated(tree: LoopTree, rows: Mat, bias: Mat) -> tuple[Mat, Mat, Mat]:
@@ -289,8 +304,10 @@ def _loop_motion(state: _State, loop: LoopFrames) -> _LoopMotion:
     lengths = np.repeat([1.0, 1.0 / loop.length], 3)[:, None]
     blocked = constant((loop.blocked * lengths).T)
     gap = _turn(loop, R_CP) + ex.norm_2(constant((loop.blocked * lengths)[3:].T) @ d)
-    error = join(_turned(loop, R_CP), d)
-    return _LoopMotion(gap, blocked @ error, blocked @ columns, blocked @ V, blocked @ A)
+    turn = _rotation_error(loop, R_CP)
+    # In the axes of the allowed pose, in which free translations of the child are no error.
+    error = blocked @ join(turn, d + cross(turn, d))
+    return _LoopMotion(gap, error, blocked @ columns, blocked @ V, blocked @ A)
 
 
 def _of_point(R: Mat, p: Mat, V: Mat, V_dot: Mat) -> tuple[Mat, Mat]:
@@ -328,27 +345,25 @@ def _columns(state: _State, loop: LoopFrames, R_WC: Mat, R_CP: Mat, E: Mat) -> M
 
 def _turn(loop: LoopFrames, R_CP: Mat) -> Mat:
     """(1, 1): at least 0.9 of the angle from the nearest rotation that the joint allows."""
-    R, free = R_CP @ constant(loop.parent_rotation), _free_turns(loop)
-    if free.shape[1] == 3:
+    R, axis = R_CP @ constant(loop.parent_rotation), _free_turns(loop)
+    if axis.shape[1] == 3:
         return ex.zeros(1, 1)
-    if free.shape[1] == 0:
+    if axis.shape[1] == 0:
         return ex.norm_2(ex.vec(R - ex.eye(3)))
-    axis = constant(free)
-    return ex.norm_2(R @ axis - axis)
+    return ex.norm_2(R @ constant(axis) - constant(axis))
 
 
-def _turned(loop: LoopFrames, R_CP: Mat) -> Mat:
-    """(3, 1): the rotation from the nearest one that the joint allows, right to its square, in the child's axes."""
-    R, free = R_CP @ constant(loop.parent_rotation), _free_turns(loop)
-    if free.shape[1] == 3:
+def _rotation_error(loop: LoopFrames, R_CP: Mat) -> Mat:
+    """(3, 1): the turn from the nearest rotation that the joint allows, to first order, in axes of C's frame."""
+    R, axis = R_CP @ constant(loop.parent_rotation), _free_turns(loop)
+    if axis.shape[1] == 3:
         return ex.zeros(3, 1)
-    if free.shape[1] == 0:
-        return ex.vertcat(R[1, 2] - R[2, 1], R[2, 0] - R[0, 2], R[0, 1] - R[1, 0]) / 2.0
-    axis = constant(free / np.linalg.norm(free))
-    return cross(R @ axis, axis)
+    if axis.shape[1] == 0:
+        return 0.5 * ex.vertcat(R[1, 2] - R[2, 1], R[2, 0] - R[0, 2], R[0, 1] - R[1, 0])
+    unit_axis = constant(axis / np.linalg.norm(axis))
+    return cross(R @ unit_axis, unit_axis)
 
 
 def _free_turns(loop: LoopFrames) -> Matrix:
-    """(3, n): the axes about which the joint turns."""
-    turns = loop.subspace[:3]
-    return np.asarray(turns[:, np.abs(turns).max(axis=0, initial=0.0) > 0.0])
+    """(3, n): the directions about which the joint turns: none, one or all."""
+    return loop.subspace[:3, np.abs(loop.subspace[:3]).max(axis=0, initial=0.0) > 0.0]

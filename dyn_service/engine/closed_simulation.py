@@ -16,7 +16,7 @@ Checked by tests/simulation/test_closed_loops.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,6 +25,7 @@ import numpy as np
 from dyn_service.api.closed_motion import LoopsLostError
 from dyn_service.api.queries import QUERIES, Array, Overlay, Wrench
 from dyn_service.api.results import PassiveForces
+from dyn_service.engine.loop_answers import regular_accelerations
 from dyn_service.engine.loop_freedom import SAMPLES, closed_positions
 from dyn_service.engine.loop_joints import CLOSED, LoopState, Tangent, first_place, pseudo_inverse, state_text, times
 from dyn_service.engine.rows import ask
@@ -107,8 +108,13 @@ class ClosedSimulation:
         Raises:
             LoopsLostError: The loops do not close near q.
         """
-        q, v, _ = self._closed(q, v, brakes)
-        return q, v
+        if brakes is not None or self._loops.compiled is None:
+            return self._closed(q, v, brakes)[:2]
+        q_near, v_near, regular = self._loops.compiled.closed_state(q, v, _CLOSING_STEPS, _ROUNDED)
+        if not regular.all():
+            q, v, _ = self._closed(q, v)
+            q_near, v_near = np.where(regular[..., None], q_near, q), np.where(regular[..., None], v_near, v)
+        return q_near, v_near
 
     def _closed(self, q: Array, v: Array, brakes: Array | None = None) -> tuple[Array, Array, Tangent]:
         """Returns `closed_state`, and the motions that keep the loops closed there."""
@@ -170,10 +176,23 @@ class ClosedSimulation:
             LoopsLostError: The loops do not close near q.
             FailedPreconditionError: The state is singular.
         """
+        loads = {"tau": tau, "gravity": gravity, "wrenches": wrenches, "overlay": overlay, "passive": passive}
+        if brakes is None and (kernels := self._loops.compiled) is not None:
+            q_near, v_near, closed = kernels.closed_state(q, v, _CLOSING_STEPS, _ROUNDED)
+            with np.errstate(all="ignore"):
+                call = self._loops.call(QUERIES["forward_dynamics"], {"q": q_near, "v": v_near, **loads})
+                a, regular = regular_accelerations(call, kernels, tau)
+            is_regular = np.logical_and(closed, regular)
+            if is_regular.all():
+                return a
+            return np.where(is_regular[..., None], a, self._accelerations(q, v, tau, loads, None))
+        return self._accelerations(q, v, tau, loads, brakes)
+
+    def _accelerations(self, q: Array, v: Array, tau: Array, loads: Mapping[str, Any], brakes: Array | None) -> Array:
+        """Returns `accelerations` by singular values."""
         loops = self._loops
         q, v, tangent = self._closed(q, v)
-        loads = {"gravity": gravity, "wrenches": wrenches, "overlay": overlay, "passive": passive}
-        call = loops.call(QUERIES["forward_dynamics"], {"q": q, "v": v, "tau": tau, **loads})
+        call = loops.call(QUERIES["forward_dynamics"], {"q": q, "v": v, **loads})
         call.state = loops.joints.state(q, v, closed=True)
         if brakes is None:
             call.tangent = tangent

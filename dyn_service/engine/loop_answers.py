@@ -234,7 +234,11 @@ def _regular_inverse(call: Call, kernels: LoopKernels, a: Array) -> tuple[Array,
 
 
 def _regular_forward(call: Call, kernels: LoopKernels) -> tuple[Array, Array]:
-    tau = _checked_efforts(call)
+    return regular_accelerations(call, kernels, _checked_efforts(call))
+
+
+def regular_accelerations(call: Call, kernels: LoopKernels, tau: Array) -> tuple[Array, Array]:
+    """Returns the accelerations (..., nv) by efforts tau (..., nv) of all joints, and whether a state is regular."""
     G, a_p, shares = kernels.independent_motion(call.q, call.v)
     f = tau - call.tree("inverse_dynamics", call.q, call.v, a_p)
     a, quotient = kernels.accelerations(call.tree("mass_matrix", call.q), G, a_p, f)
@@ -300,6 +304,7 @@ ANSWERS: Mapping[str, Answer] = {
     "assemble": Answer(),
     "independent_motion": Answer(),
     "simulate": Answer(),
+    "verify": Answer(),
     "step_derivatives": Answer(
         refusal="the step ends at the closed state nearest to its formula's, and the derivative of this map is not "
         "computed; forward_dynamics_derivatives linearises the motion that keeps loops closed"

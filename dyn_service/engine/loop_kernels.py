@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array
 from dyn_service.engine.loop_joints import CLOSED, TEARING, LoopJoints
@@ -25,11 +26,16 @@ MAX_BODIES, MAX_ROWS, MAX_PRODUCTS = 40, 36, 16_000
 code, which compiles in some seconds at these sizes.
 """
 
-REGULAR = np.array([CLOSED / 2.0, TEARING / 6.0, TEARING / 6.0, 1e3])
+_OF_QUERIES = ("efforts", "independent_motion", "accelerations")
+"""Kernels by which queries are answered; `closing` is for simulations."""
+
+MAX_QUOTIENT = 1e3
+"""Largest quotient of an elimination at regular states: it may magnify rounding by as much."""
+
+REGULAR = np.array([CLOSED / 2.0, TEARING / 6.0, TEARING / 6.0, MAX_QUOTIENT])
 """Largest shares of `dynamics.loops.efforts`, and quotients, at regular states. Each is at most what the check of all
 states allows: gaps there may be a tenth too small, and the largest entry of J_c in the axes of a loop joint is at most
-sqrt(6) times that of J_C and J_P in world axes, and squared for accelerations. A quotient may magnify rounding by as
-much.
+sqrt(6) times that of J_C and J_P in world axes, and squared for accelerations.
 """
 
 _USUAL, _LARGE, _ZERO = 0.1, 0.1, 1e-12
@@ -77,16 +83,44 @@ class LoopKernels:
         """M, G, a_p, f -> a, quotient."""
         return self._library.kernel(self._signatures["accelerations"])
 
+    @cached_property
+    def closing(self) -> np.ufunc:
+        """q, v -> dq, dv, gap, quotient."""
+        return self._library.kernel(self._signatures["closing"])
+
+    def closed_state(self, q: Array, v: Array, steps: int, rounded: float) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Returns the nearest closed position, by Newton's method, v without its part across the loops, and whether a
+        state (...) is closed and regular.
+
+        Args:
+            q: (..., nq).
+            v: (..., nv).
+            steps: The largest number of iterations.
+            rounded: The gap, rad and lengths of the loop, that counts as rounding.
+        """
+        previous, regular = np.inf, np.ones((), dtype=bool)
+        with np.errstate(all="ignore"):
+            for _ in range(steps):
+                dq, dv, gap, quotient = self.closing(q, v)
+                size, regular = gap[..., 0], regular & (quotient[..., 0] <= MAX_QUOTIENT)
+                # Of large distances the rounding is larger: a step that no longer halves the gap ends the iteration.
+                is_open = regular & (size > rounded) & ((size < 0.5 * previous) | (size > CLOSED))
+                if not is_open.any():
+                    break
+                closer = self.tree.configuration.integrate(q, dq)
+                q, previous = np.where(is_open[..., None], closer, q), size
+        return q, v + dv, regular & (size <= CLOSED)
+
     def prepare(self, *, make: bool) -> None:
-        """Loads all kernels from the store. make: whether missing ones are compiled."""
-        for name, signature in self._signatures.items():
-            if make or self._library.load(signature):
+        """Loads the kernels of queries from the store. make: whether missing ones are compiled."""
+        for name in _OF_QUERIES:
+            if make or self._library.load(self._signatures[name]):
                 getattr(self, name)
 
     @property
     def are_prepared(self) -> bool:
-        """Whether all kernels are in memory."""
-        return all(name in self.__dict__ for name in self._signatures)
+        """Whether all kernels of queries are in memory."""
+        return all(name in self.__dict__ for name in _OF_QUERIES)
 
     @cached_property
     def _signatures(self) -> dict[str, Signature]:
@@ -99,6 +133,10 @@ class LoopKernels:
             "efforts": ((q, v, a, h), (Operand("tau", (nv,)), shares)),
             "independent_motion": ((q, v), (G, Operand("acceleration", (nv,)), shares)),
             "accelerations": ((M, G, a_p, f), (Operand("a", (nv,)), Operand("quotient", (1,)))),
+            "closing": (
+                (q, v),
+                (Operand("dq", (nv,)), Operand("dv", (nv,)), Operand("gap", (1,)), Operand("quotient", (1,))),
+            ),
         }
         return {
             name: Signature(f"loops-{name}", f"loops.{name}", "links", inputs, outputs, padded={})

@@ -290,10 +290,9 @@ class Check:
         a count is small compared with the bound.
         """
         kind = "measured" if "measured" in self.record.groups else "position"
-        values, signals = [], self.record.signals(kind, joint)
-        for signal in signals:
-            reference = self.record.signal("reference", signal.name).values
-            values.append(_frozen(signal, reference))
+        followed = self.record.groups["reference"].names
+        signals = [signal for signal in self.record.signals(kind, joint) if joint or signal.name in followed]
+        values = [_frozen(signal, self.record.signal("reference", signal.name).values) for signal in signals]
         curve = "position" if kind == "position" else "measured position"
         return Numbers(self._judge(), "way of the reference while the encoder stood still", values, signals, curve)
 
@@ -517,7 +516,8 @@ def _hints(record: Record, stop: Change) -> list[str]:
     on another joint than it is meant for, it grows against it. With K far too large it oscillates: at the rate of the
     loop, or, if the damping is in the right unit, more slowly and ever wider.
     """
-    for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
+    for error in record.signals("error"):
+        effort = record.signal("effort", error.name)
         name, e, tau = error.name, np.diff(error.values), np.diff(effort.values)
         finite = np.isfinite(e) & np.isfinite(tau)
         e, tau = e[finite], tau[finite]

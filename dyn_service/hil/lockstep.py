@@ -173,8 +173,7 @@ class Lockstep:
         motion = following.trajectory
         if following.engaged and motion is not None and self._announced is not motion:
             self._announced = motion
-            names = following.configuration.names
-            self.log.followed.append(Followed(state.session, following.begin_s, names, motion))
+            self.log.followed.append(Followed(state.session, following.begin_s, following.moved.names, motion))
 
     def _start_controller(self) -> Commander:
         self._lives += 1

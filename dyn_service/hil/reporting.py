@@ -352,7 +352,8 @@ def _chart(signal: Signal, verdict: Verdict, marks: Sequence[Mark], stopped: Seq
 def _motion(record: Record, marks: Sequence[Mark], stopped: Sequence[Span]) -> list[Card]:
     """Position with the reference, the error and the effort of each joint that has one of each."""
     cards = []
-    for error, effort in zip(record.signals("error"), record.signals("effort"), strict=True):
+    for error in record.signals("error"):
+        effort = record.signal("effort", error.name)
         if error.name not in record.groups["position"].names:
             continue
         position, reference = (record.signal(kind, error.name) for kind in ("position", "reference"))

@@ -20,7 +20,7 @@ import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import compress, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,6 +77,11 @@ class Group(NamedTuple):
     names: tuple[str, ...]
     units: tuple[str, ...]
     values: Array
+
+    def chosen(self, flags: NDArray[np.bool_]) -> Group:
+        """Returns the signals with these flags (n,)."""
+        names, units = (tuple(compress(x, flags)) for x in (self.names, self.units))
+        return Group(names, units, self.values[:, flags])
 
 
 class Change(NamedTuple):
@@ -297,6 +302,8 @@ class MessageLog:
         v = _table([v for _, v in self.motions] or [state.velocity for state in states], configuration.nv)
         session = np.array([state.session for state in states])
         reference, rate = followed_at(configuration, t, session, self.followed)
+        # Joints that the loops of a robot move have no reference, so no tracking error either.
+        in_q, in_v = (np.asarray(np.isfinite(x).any(axis=0) | ~np.isfinite(x).any()) for x in (reference, rate))
         active = np.array([state.mode == ACTIVE for state in states], dtype=bool)
         # No numbers, so that no bound holds while the plant follows no reference.
         reference[~active], rate[~active] = np.nan, np.nan
@@ -307,7 +314,7 @@ class MessageLog:
         groups = {"position": Group(configuration.position_names, lengths, q)}
         if self.received:
             groups["measured"] = Group(configuration.position_names, lengths, self._received_positions(len(t)))
-        groups["reference"] = Group(configuration.position_names, lengths, reference)
+        groups["reference"] = Group(configuration.position_names, lengths, reference).chosen(in_q)
         for kind, table, units in (
             ("velocity", v, ("rad/s", "m/s")),
             ("reference_velocity", rate, ("rad/s", "m/s")),
@@ -315,7 +322,8 @@ class MessageLog:
             ("error", error, ("rad", "m")),
         ):
             entry_units = tuple(units[0] if turn else units[1] for turn in configuration.turns)
-            groups[kind] = Group(configuration.velocity_names, entry_units, table)
+            group = Group(configuration.velocity_names, entry_units, table)
+            groups[kind] = group.chosen(in_v) if kind in ("error", "reference_velocity") else group
         for interface, table in self._commanded().items():
             group = groups["error" if interface == "position" else interface]
             groups[COMMANDED + interface] = Group(group.names, group.units, table)

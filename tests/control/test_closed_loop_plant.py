@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from dyn_service import Robot
-from dyn_service.control.controller import IndependentJoints
 from dyn_service.control.dry_runs import dry_run
+from dyn_service.control.independent_joints import IndependentJoints
 from dyn_service.control.laws.computed_torque import GravityCompensation
 from dyn_service.control.plant.plant import Plant
 from dyn_service.control.plant.simulated import SimulatedRobot
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
-from dyn_service.graph.nodes.controllers import computed_torque, gravity_compensation, joint_impedance
+from dyn_service.graph.nodes.controllers import computed_torque, gravity_compensation
 from dyn_service.graph.nodes.controllers.controller_kind import commander
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.node import PlantChanges
@@ -92,7 +92,7 @@ def test_other_engines_and_interfaces_are_refused(four_bar: Robot) -> None:
 
 
 def test_controllers_move_the_independent_joints(four_bar: Robot) -> None:
-    """Weight with damping needs no reference; laws with one for each joint, and predictions, are refused."""
+    """Weight with damping needs no reference. Laws: test_laws_in_loops.py."""
     independent = IndependentJoints.of(four_bar)
     assert independent is not None
     assert independent.configuration.names == ("crank_joint",)
@@ -112,9 +112,5 @@ def test_controllers_move_the_independent_joints(four_bar: Robot) -> None:
     effort = GravityCompensation(four_bar, 0.0).update(moment.state, moment.reference, 0.004)
     np.testing.assert_array_equal(effort, four_bar.gravity_forces(moment.state.q))
     made(gravity_compensation)
-    with pytest.raises(FailedPreconditionError, match="law 'joint_impedance' commands joints"):
-        made(joint_impedance)
-    with pytest.raises(InvalidArgumentError, match="delay_compensation must be false"):
-        made(computed_torque, delay_compensation=True)
     with pytest.raises(FailedPreconditionError, match="which a dry run does not close"):
         dry_run(GravityCompensation(four_bar, 0.0), four_bar, 0.1)

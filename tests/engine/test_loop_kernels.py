@@ -138,12 +138,40 @@ def test_certificates() -> None:
     robot, q, v, a = delta()
     robot.inverse_dynamics(q, v, a)
     robot.forward_dynamics(q, v, np.zeros(robot.nv))
+    assert robot.closed_motion is not None
+    robot.closed_motion.closed_state(q, v)
     loops = robot.evaluator.closed_loops
     assert loops is not None
     assert loops.compiled is not None
     certificates = loops.compiled._library.certificates
-    assert certificates.keys() == {"loops-efforts", "loops-independent_motion", "loops-accelerations"}
+    names = ("efforts", "independent_motion", "accelerations", "closing")
+    assert certificates.keys() == {f"loops-{name}" for name in names}
     assert all(certificate.holds for certificate in certificates.values())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_nearest_closed_state(seed: int) -> None:
+    """The changes of q and v are orthogonal to all motions that keep the loops closed; then the loops are closed."""
+    m = driven(seed)
+    motion, loops = m.robot.closed_motion, m.robot.evaluator.closed_loops
+    assert motion is not None
+    assert loops is not None
+    configuration, unit = m.robot.configuration, loops.unit
+    rng = np.random.default_rng(seed)
+    shift, v = 1e-3 * unit * rng.normal(size=m.robot.nv), rng.normal(size=m.robot.nv) * unit
+    q = configuration.integrate(m.q, shift)
+    closed, kept = motion.closed_state(q, v)
+    assert loops.gaps(loops.joints.state(closed, None)).max() < 1e-13  # rounding of poses with lengths of 1
+    m.robot.independent_motion(closed, kept)  # refuses open states
+    basis = np.swapaxes(motion.basis(closed), -1, -2) / unit
+    change = configuration.difference(closed, q) / unit
+    # Newton's steps are orthogonal each at its own position, which turn by as much as the gap
+    assert np.abs(basis @ change).max() < 20.0 * np.square(change).sum()
+    assert np.abs(basis @ ((v - kept) / unit)).max() < 1e-12 * np.abs(v).max()
+    same, still = motion.closed_state(closed, kept)
+    # Quotients of the elimination, at most 1000, magnify the rounding of J_c v and of the gap.
+    assert np.abs(same - closed).max() < 1e-12
+    assert np.abs(still - kept).max() < 1e-12 * np.abs(v).max()
 
 
 def test_options() -> None:

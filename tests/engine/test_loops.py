@@ -15,10 +15,8 @@ from mpmath import mp, mpf
 
 from dyn_service import AsyncClient, Client, Inertial, Overlay, Robot, Server, Wrench
 from dyn_service.engine.loop_joints import CLOSED
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
-from dyn_service.formulations.verification import survey
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.model.description import Limit, LoopJoint
-from tests.conftest import URDF
 from tests.loops import Array, Exact, Mechanism, closed, four_bar, random_mechanism, slider_crank, with_drives
 from tests.random_robots import random_urdf
 from tests.service.conftest import WAIT_MS
@@ -510,7 +508,6 @@ def test_open_loops_and_motions_that_open_them_are_refused(tmp_path: Path) -> No
         "equation_terms": lambda: robot.equation_terms(q, zeros, zeros),
         "inverse_dynamics_hessian": lambda: robot.inverse_dynamics_hessian(q, zeros, zeros, zeros),
         "step_derivatives": lambda: robot.step_derivatives(q, zeros, zeros, 1e-3),
-        "verify": lambda: robot.verify(q, zeros, zeros),
         "export": lambda: robot.export(["energy"], tmp_path),
         "studies": lambda: robot.study({}, {}),
     }
@@ -712,10 +709,3 @@ def test_all_parts_of_an_independent_motion_have_the_axes_of_the_states() -> Non
         motion = robot.independent_motion(np.tile(q, (5, 1)), np.zeros((5, robot.nv)))
         assert {getattr(motion, name).shape[0] for name in vars(motion)} == {5}
         assert motion.selection.shape == (5, *robot.independent_motion(q, np.zeros(robot.nv)).selection.shape)
-
-
-def test_formulations_of_trees_are_not_compared() -> None:
-    linkage = Robot.from_file(URDF / "four_bar.urdf")
-    with pytest.raises(UnimplementedError, match="'pin' closes a loop"):
-        survey(linkage)
-    assert survey(Robot.from_file(URDF / "four_bar.urdf", loops="cut"), states=2)["worst"] < 1e-9

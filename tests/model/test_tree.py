@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dyn_service.errors import UrdfError
-from dyn_service.formulations.verification import WorldEquations
+from dyn_service.formulations.world_equations import WorldEquations
 from dyn_service.model import composite
 from dyn_service.model.building import SNAP, snapped, tree_of
 from dyn_service.model.composite import weld, welding_notes

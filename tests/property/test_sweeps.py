@@ -14,7 +14,7 @@ from dyn_service.dynamics.articulated import branches
 from dyn_service.dynamics.kinematics import influences, motion_subspaces
 from dyn_service.dynamics.newton_euler import inertias
 from dyn_service.dynamics.sweeps import PerBody, from_children, inward, outward
-from dyn_service.formulations.verification import phi, psi
+from dyn_service.formulations.world_equations import phi, psi
 from dyn_service.model.building import tree_of
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.urdf.reader import read_text

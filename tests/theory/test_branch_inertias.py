@@ -16,7 +16,7 @@ import pytest
 from dyn_service.dynamics.constraint import basis
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.formulations.verification import WorldEquations
+from dyn_service.formulations.world_equations import WorldEquations
 from dyn_service.model import composite
 from tests.conftest import URDF
 from tests.random_robots import MANY_TYPES, random_urdf

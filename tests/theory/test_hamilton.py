@@ -7,7 +7,7 @@ import pytest
 
 from dyn_service.api.queries import Wrench
 from dyn_service.engine.robot import Robot
-from dyn_service.formulations.verification import WorldEquations
+from dyn_service.formulations.world_equations import WorldEquations
 from dyn_service.simulation import simulate
 from tests.conftest import URDF
 from tests.random_robots import random_urdf

@@ -17,7 +17,7 @@ from dyn_service.api.queries import COMPUTATIONS, QUERIES, Contact, Wrench
 from dyn_service.api.spec import DIRECTIONS, PASSIVE_PARTS
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
-from dyn_service.formulations.verification import WorldEquations
+from dyn_service.formulations.world_equations import WorldEquations
 from dyn_service.model.description import RootType
 from dyn_service.parsing.urdf.reader import read
 from dyn_service.simulation import rheonomic

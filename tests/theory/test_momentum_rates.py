@@ -14,7 +14,7 @@ from dyn_service.api.queries import Wrench
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics import hamilton, kinematics
 from dyn_service.engine.robot import Robot
-from dyn_service.formulations.verification import WorldEquations
+from dyn_service.formulations.world_equations import WorldEquations
 from dyn_service.model.tree import Tree
 from tests.conftest import URDF
 from tests.random_robots import random_urdf

@@ -8,9 +8,10 @@ from scipy import sparse
 
 from dyn_service.dynamics import articulated, newton_euler
 from dyn_service.dynamics import expressions as ex
+from dyn_service.dynamics.structure import nilpotency
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.formulations.verification import WorldEquations, nilpotency, phi, psi
+from dyn_service.formulations.world_equations import WorldEquations, phi, psi
 from dyn_service.model.building import tree_of
 from dyn_service.model.composite import weld
 from dyn_service.model.tree import Tree

@@ -13,10 +13,11 @@ import pytest
 from scipy import sparse
 
 from dyn_service.api.queries import Wrench
+from dyn_service.dynamics.structure import nilpotency
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, NotFoundError
 from dyn_service.formulations.bodies import external_loads
-from dyn_service.formulations.verification import WorldEquations, nilpotency, phi, psi
+from dyn_service.formulations.world_equations import WorldEquations, phi, psi
 from tests.conftest import ROBOTS, URDF
 from tests.phrases import naming
 from tests.random_robots import random_urdf

@@ -17,7 +17,8 @@ import pytest
 
 from dyn_service.engine.robot import Robot
 from dyn_service.formulations import verification
-from dyn_service.formulations.verification import WorldEquations, residuals, survey
+from dyn_service.formulations.verification import residuals, survey
+from dyn_service.formulations.world_equations import WorldEquations
 from tests.comparing import assert_formulations_agree
 from tests.conftest import URDF
 from tests.oracle.example_robots import path_of
@@ -215,17 +216,17 @@ def test_every_residual_can_tell(robot: Robot, state: np.ndarray) -> None:
 def test_relative_difference_in_numbers() -> None:
     """The largest difference over the largest entry of either side or of the scale; NaN stays NaN."""
     x, y = np.array([3.0, -4.0]), np.array([3.0, -4.5])
-    assert verification._relative(x, y) == 0.5 / 4.5
-    assert verification._relative(y, x) == 0.5 / 4.5
-    assert verification._relative(x, -x) == 2.0
-    assert verification._relative(x, y, np.array([0.0, 10.0])) == 0.05
-    assert verification._relative(x, y, np.array([0.0, 1.0])) == 0.5 / 4.5
-    assert verification._relative(np.array([1.0]), np.array([0.75])) == 0.25
-    assert verification._relative(np.zeros(2), np.zeros(2)) == 0.0
-    assert verification._relative(np.zeros(0), np.zeros(0)) == 0.0
-    assert np.isnan(verification._relative(x, y * np.nan))
-    assert np.isnan(verification._relative(np.zeros(2), np.array([0.0, np.nan])))
-    rows = verification._relative(np.array([x, y, 0 * x]), np.array([y, y, 0 * y]))
+    assert verification.relative(x, y) == 0.5 / 4.5
+    assert verification.relative(y, x) == 0.5 / 4.5
+    assert verification.relative(x, -x) == 2.0
+    assert verification.relative(x, y, np.array([0.0, 10.0])) == 0.05
+    assert verification.relative(x, y, np.array([0.0, 1.0])) == 0.5 / 4.5
+    assert verification.relative(np.array([1.0]), np.array([0.75])) == 0.25
+    assert verification.relative(np.zeros(2), np.zeros(2)) == 0.0
+    assert verification.relative(np.zeros(0), np.zeros(0)) == 0.0
+    assert np.isnan(verification.relative(x, y * np.nan))
+    assert np.isnan(verification.relative(np.zeros(2), np.array([0.0, np.nan])))
+    rows = verification.relative(np.array([x, y, 0 * x]), np.array([y, y, 0 * y]))
     np.testing.assert_array_equal(rows, [0.5 / 4.5, 0.0, 0.0])
 
 

@@ -32,6 +32,7 @@ class Admittance(EffortLaw):
     """
 
     name = "admittance"
+    closed_loops = True
 
     def __init__(
         self, law: EffortLaw, observer: MomentumObserver, inertia: Array, damping: Array, stiffness: Array

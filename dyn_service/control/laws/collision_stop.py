@@ -37,6 +37,7 @@ class CollisionStop(EffortLaw):
     """
 
     name = "collision_stop"
+    closed_loops = True
 
     def __init__(
         self, law: EffortLaw, observer: MomentumObserver, threshold: Array, reaction: EffortLaw | None

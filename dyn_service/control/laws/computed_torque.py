@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.control.independent_joints import commanded_count, of_all_joints
 from dyn_service.control.law import EffortLaw, RobotState, per_joint
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import InvalidArgumentError
@@ -36,6 +37,14 @@ class ComputedTorque(EffortLaw):
 
     def __init__(self, model: RobotQueries, kp: Array, kd: Array) -> None:
         self.model, self.kp, self.kd = model, kp, kd
+
+    @classmethod
+    def of_frequency(
+        cls, model: RobotQueries, natural_frequency: float | Sequence[float], damping_ratio: float
+    ) -> ComputedTorque:
+        """Makes the law with `gains`, one for each velocity; in closed loops for each of independent joints."""
+        pair = gains(natural_frequency, damping_ratio, commanded_count(model))
+        return cls(model, *(of_all_joints(model, gain, 0.0) for gain in pair))
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """The efforts. Query: `computed_torque`."""

@@ -36,6 +36,7 @@ import numpy as np
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.command import Command, Interface
 from dyn_service.control.controller import State, goal_status, hold_maker
+from dyn_service.control.independent_joints import IndependentJoints
 from dyn_service.control.joint_goals import (
     NO_TOLERANCES,
     GoalError,
@@ -119,10 +120,11 @@ class TrajectoryFollowing(Law):
     law: moves the joints; its interface is also this law's. first: goals that wait at the start and again each time the
     plant is armed. goals: all goals since then, of ended ones the last `KEPT`. partial: whether goals may leave out
     joints, which then do not move. progress, error: of the last update: 0 to 1, share of the goal's time; (n,) rad | m,
-    reference minus position.
+    reference minus position. independent: the joints of goals, and of `configuration`, in closed loops.
     """
 
     name = "trajectory_following"
+    closed_loops = True
 
     def __init__(
         self,
@@ -132,8 +134,9 @@ class TrajectoryFollowing(Law):
         tolerances: Tolerances,
         first: tuple[JointTrajectory, ...] = (),
         partial: bool = False,
+        independent: IndependentJoints | None = None,
     ) -> None:
-        self.law, self.configuration, self.limits = law, configuration, limits
+        self.law, self.configuration, self.limits, self.independent = law, configuration, limits, independent
         self.tolerances, self.first, self.partial = tolerances, first, partial
         self._goal_tolerances = tolerances
         # Now, because importing SciPy takes longer than a control period.
@@ -210,14 +213,15 @@ class TrajectoryFollowing(Law):
         self.goals.clear()
         self._offered_count = self._begun_count = 0
         self._has_updated = self._canceled = False
-        self._goal, self._motion = None, (hold_maker(self.configuration)(state.q, state.v), state.t)
+        goal_state = self._of_goals(state)
+        self._goal, self._motion = None, (hold_maker(self.configuration)(goal_state.q, goal_state.v), state.t)
         self._offered_goal = None
         self._waiting = deque(self._queued(trajectory) for trajectory in self.first)
         self.law.reset(state)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array | Command:
         """The inner law's command along the goals' motion."""
-        measured_state, hold = state.measured, hold_maker(self.configuration)
+        measured_state, hold = self._of_goals(state.measured), hold_maker(self.configuration)
         motion, begun_s = self._motion or (hold(measured_state.q, measured_state.v), measured_state.t)
         elapsed = measured_state.t - begun_s
         now = motion.sample(elapsed)
@@ -250,6 +254,9 @@ class TrajectoryFollowing(Law):
     def signals(self) -> Mapping[str, Array | float]:
         """goal: number of goals begun. progress, error. Also the inner law's signals."""
         return {**self.law.signals(), "goal": float(self._begun_count), "progress": self.progress, "error": self.error}
+
+    def _of_goals(self, state: RobotState) -> RobotState:
+        return state if self.independent is None else self.independent.state(state)
 
     def counters(self) -> Mapping[str, int | str]:
         """`goals_STATE`: number of goals that ended so since the start, `goals_unfinished`: that have not ended."""

@@ -149,7 +149,7 @@ class SimulatedRobot:
 
     q: (nq,) first position. dt_s: a step. brake_s: time in which the brakes stop it. velocity_limit: (nv,), infinite if
     unlimited. actuators, measuring: motors and sensors; None are ideal ones. free: (nv,) entries of v without a brake;
-    None if all have one.
+    None if all have one. brakes_hold_all: whether the other brakes hold the free entries too, by closed loops.
 
     Raises:
         InvalidArgumentError: A time is not positive and finite.
@@ -164,6 +164,7 @@ class SimulatedRobot:
     actuators: Actuators | None = None
     measuring: RobotSensors | None = None
     free: NDArray[np.bool_] | None = None
+    brakes_hold_all: bool = False
 
     def __post_init__(self) -> None:
         _check_time("dt_s", self.dt_s)
@@ -290,7 +291,7 @@ class SimulatedRobot:
 
     def _brake(self, effort: Array) -> None:
         """Does one braked step, at the deceleration determined when the brakes were shut."""
-        if not self.v.any() and self.free is None:
+        if not self.v.any() and (self.free is None or self.brakes_hold_all):
             return
         if self._deceleration is None:
             self._deceleration = np.abs(self.v) / self.brake_s

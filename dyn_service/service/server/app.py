@@ -455,7 +455,7 @@ def open_robots(settings: ServerSettings) -> list[Robot]:
         InvalidArgumentError: A joint file matches no robot, or two match one.
     """
     files: dict[str, str] = {}
-    for file in settings.joints:
+    for file in filter(None, settings.joints):
         name = robot_of(file)
         if name in files:
             raise InvalidArgumentError(f"{file} and {files[name]} are both for robot '{name}'", path="joints")

@@ -31,8 +31,8 @@ NODE = "server"  # name of the section for `dyn serve`, and default name of the 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Parameters of a server.
 
-    robots: robot files in URDF, MJCF, SDFormat or xacro. joints: files with passive forces of joints, each for the
-    robot that it names. root: how root links move in the world. mimic: whether mimic joints follow their joint. loops:
+    robots: robot files in URDF, MJCF, SDFormat or xacro. joints: joint files, each for the robot that it names; empty
+    for no file. root: how root links move in the world. mimic: whether mimic joints follow their joint. loops:
     `cut` serves the tree that is left of closed loops. endpoints: where to listen. allow_load: whether clients may load
     and unload robots; None: if only this machine can reach the server. prepare: whether kernels are compiled before the
     first request, or for which purposes and queries (see `preparation`). workers: number of processes for slow

@@ -17,7 +17,8 @@ from tests.conftest import ROOT, URDF
 def test_the_delta_robot_follows_its_motors(tmp_path: Path) -> None:
     screen, file = io.StringIO(), ROOT / "launch" / "delta_computed_torque.launch.yaml"
     console = Console(file=screen, width=300)
-    status = launch_file(file, {"rate_hz": "125.0"}, duration_s=0.32, report_dir=tmp_path, console=console, check=True)
+    arguments = {"rate_hz": "125.0", "plant_rate_hz": "250.0", "clock": "lockstep"}
+    status = launch_file(file, arguments, duration_s=0.32, report_dir=tmp_path, console=console, check=True)
     assert status == 0, screen.getvalue()
     report = json.loads((tmp_path / "report.json").read_text("utf-8"))
     assert "clean" in screen.getvalue().splitlines()[-1]

@@ -101,6 +101,26 @@ def test_reference_error_and_command_are_those_of_the_loop(nodes: Nodes, pendulu
     assert (at_work.signals.sent, signals) == (0, [])  # computed torque has no signals: nothing to say
 
 
+def test_loads_of_all_joints(nodes: Nodes, pendulum: Robot) -> None:
+    """As `constraint_forces` returns them at the plant's states."""
+    at_work = AtWork(nodes, pendulum, controller.NODE, loads_rate_hz=50.0)
+    answers = {}
+    at_work.after = lambda state, command: answers.update(
+        {round(1e9 * state.stamp): pendulum.constraint_forces(state.position, state.velocity, state.effort)}
+    )
+    loads = listening(nodes, DynamicJointState, "/controller/loads")
+    nodes.until(lambda: at_work.loop._loads_publisher.subscribers)
+    at_work.closed.run(0.5)
+    received = nodes.until(lambda: len(loads) == at_work.loop._loads_publisher.sent >= 24 and loads)
+    assert {len(message.joint_names) for message in received} == {len(pendulum.all_joint_names)}
+    for message in received:
+        expected = answers[message.header.stamp.nanoseconds()]
+        assert tuple(message.joint_names) == expected.joints
+        for row, values in zip(expected.constraint, message.interface_values, strict=True):
+            assert values.interface_names == [f"{kind}.{axis}" for kind in ("torque", "force") for axis in "xyz"]
+            assert values.values == row.tolist()
+
+
 def test_topics_without_subscribers_cost_nothing(nodes: Nodes, pendulum: Robot) -> None:
     """In calls: a turn that could publish costs what one costs that never does."""
     cost = {}

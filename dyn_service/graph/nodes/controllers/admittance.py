@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dyn_service.api.queries import RobotQueries
+from dyn_service.control.independent_joints import commanded_count, of_all_joints
 from dyn_service.control.law import per_joint
 from dyn_service.control.laws.admittance import Admittance
-from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+from dyn_service.control.laws.computed_torque import ComputedTorque
 from dyn_service.control.laws.momentum_observer import MomentumObserver
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import Motion, MotionParameters
@@ -30,14 +31,14 @@ class AdmittanceParameters(MotionParameters, forbid_unknown_fields=True, kw_only
 
 def make_law(p: AdmittanceParameters, model: RobotQueries) -> Admittance:
     """Makes the law from the parameters."""
-    n = model.configuration.nv
-    following = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, n))
+    n = commanded_count(model)
     return Admittance(
-        following,
+        ComputedTorque.of_frequency(model, p.natural_frequency, p.damping_ratio),
         MomentumObserver(model, p.observer_gain),
-        per_joint("inertia", p.inertia, n, positive=True),
-        per_joint("damping", p.damping, n),
-        per_joint("stiffness", p.stiffness, n),
+        # No external torques act on the joints that loops move, so their numbers have no effect.
+        of_all_joints(model, per_joint("inertia", p.inertia, n, positive=True), 1.0),
+        of_all_joints(model, per_joint("damping", p.damping, n), 0.0),
+        of_all_joints(model, per_joint("stiffness", p.stiffness, n), 0.0),
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
 from dyn_service.api.queries import RobotQueries
+from dyn_service.control.independent_joints import IndependentJoints, of_all_joints
 from dyn_service.control.law import EffortLaw
 from dyn_service.control.laws.collision_stop import Action, CollisionStop, thresholds
-from dyn_service.control.laws.computed_torque import ComputedTorque, GravityCompensation, gains
+from dyn_service.control.laws.computed_torque import ComputedTorque, GravityCompensation
 from dyn_service.control.laws.joint_impedance import JointImpedance
 from dyn_service.control.laws.momentum_observer import MomentumObserver
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
@@ -35,15 +37,19 @@ class CollisionStopParameters(MotionParameters, forbid_unknown_fields=True, kw_o
 
 def make_law(p: CollisionStopParameters, model: RobotQueries) -> CollisionStop:
     """Makes the law from the parameters."""
-    configuration = model.configuration
-    following = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, configuration.nv))
-    limits = thresholds(p.threshold, p.threshold_share, model.limits.efforts, configuration.velocity_names)
+    joints = IndependentJoints.of(model)
+    limits, configuration = model.limits, model.configuration
+    if joints is not None:
+        limits, configuration = joints.limits(limits), joints.configuration
+    following = ComputedTorque.of_frequency(model, p.natural_frequency, p.damping_ratio)
+    threshold = thresholds(p.threshold, p.threshold_share, limits.efforts, configuration.velocity_names)
     reaction: EffortLaw | None = None
     if p.action == "hold":
         reaction = JointImpedance(model, p.hold_stiffness, 1.0)
     elif p.action == "float":
         reaction = GravityCompensation(model, p.float_damping)
-    return CollisionStop(following, MomentumObserver(model, p.observer_gain), limits, reaction)
+    threshold = of_all_joints(model, threshold, np.inf)
+    return CollisionStop(following, MomentumObserver(model, p.observer_gain), threshold, reaction)
 
 
 NODE = controller_kind("collision_stop", CollisionStopParameters, make_law)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+from dyn_service.control.laws.computed_torque import ComputedTorque
 from dyn_service.graph.nodes.controllers.controller_kind import controller_kind
 from dyn_service.graph.nodes.controllers.parameters import MotionParameters
 from dyn_service.support.parameter_descriptions import settable
@@ -16,8 +16,8 @@ from dyn_service.support.parameter_descriptions import settable
 class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the computed-torque controller, in addition to those of the loop and the motion.
 
-    natural_frequency: rad/s of the tracking error; one number or one per velocity. damping_ratio: of that error; 1 is
-    critical.
+    natural_frequency: rad/s of the tracking error; one number or one per velocity, in closed loops of independent
+    joints. damping_ratio: of that error; 1 is critical.
     """
 
     natural_frequency: Annotated[float | list[float], settable] = 30.0
@@ -27,7 +27,7 @@ class ControllerParameters(MotionParameters, forbid_unknown_fields=True, kw_only
 NODE = controller_kind(
     "controller",
     ControllerParameters,
-    lambda p, model: ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, model.configuration.nv)),
+    lambda p, model: ComputedTorque.of_frequency(model, p.natural_frequency, p.damping_ratio),
     about="Computed torque: requests every torque from a dynamics server, by default 500 times a second.",
 )
 

@@ -35,16 +35,15 @@ from dyn_service.control.controller import (
     NO_STATE,
     Arming,
     Commander,
-    IndependentJoints,
     Moment,
     ReferenceTracker,
-    TrajectoryMaker,
     controller_state,
     hold_maker,
 )
+from dyn_service.control.independent_joints import IndependentJoints
 from dyn_service.control.law import Law, RobotState
 from dyn_service.control.plant.safety import ACTIVE
-from dyn_service.control.trajectory import Reference
+from dyn_service.control.trajectory import Reference, TrajectoryMaker
 from dyn_service.errors import DeadlineExceededError, DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.node_kind import Column, NodeKind, Panel
@@ -138,7 +137,9 @@ def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, resta
         moving, limits = independent.configuration, independent.limits(limits)
     make = hold_maker(moving) if spec.make_motion is None else spec.make_motion(p, moving, limits)
     make = make if independent is None else independent.maker(make)
-    following = ReferenceTracker(configuration, fingerprint, make, p.rate_hz, p.delay_compensation, independent)
+    delay_compensation = independent is None if p.delay_compensation is None else p.delay_compensation
+    close = partial(independent.closed, model) if independent is not None and p.assemble else None
+    following = ReferenceTracker(configuration, fingerprint, make, p.rate_hz, delay_compensation, independent, close)
     names = configuration.velocity_names
     arming = Arming(names, fingerprint, number, rearm=p.rearm, restarted=restarted, interface=law.interface)
     return Commander(following, law, arming)
@@ -146,10 +147,15 @@ def commander(spec: LawSpec[L], p: L, model: RobotQueries, *, number: int, resta
 
 def _check_loops(law: Law, p: LoopParameters, model: RobotQueries) -> None:
     """Refuses what a robot with closed loops has no answer for."""
+    if law.interface != "effort":
+        raise FailedPreconditionError(
+            f"law '{law.name}' commands by {law.interface}, which drives of single joints follow: they open the loops "
+            f"of robot '{model.name}'; command efforts (command_interface: effort)"
+        )
     if not law.closed_loops:
         raise FailedPreconditionError(
-            f"law '{law.name}' commands joints that move by themselves, robot '{model.name}' has closed loops: use "
-            "computed_torque or gravity_compensation"
+            f"law '{law.name}' commands all joints, of which loops move some in robot '{model.name}': command the "
+            "independent joints alone and set closed_loops = True in its class, or use a shipped law"
         )
     if p.delay_compensation:
         raise InvalidArgumentError(
@@ -258,6 +264,7 @@ class ControlLoop(Generic[L]):
         self.efforts = node.create_publisher(JointCommand, topic, name=name, binds=False, latched=True)
         # messages without subscribers are not made, so that these topics cost nothing
         self._signals_publisher = node.create_publisher(DynamicJointState, "~/signals")
+        self._loads_publisher = node.create_publisher(DynamicJointState, "~/loads")
         self._state_publisher: Publisher[JointTrajectoryControllerState] | None = None
         if spec.make_motion is not None:
             self._state_publisher = node.create_publisher(JointTrajectoryControllerState, "~/controller_state")
@@ -387,6 +394,8 @@ class ControlLoop(Generic[L]):
         q, v, tau = self.following.measured(state)
         # after the command was sent: joint loads are for the report and must not delay it
         answer = self.requests.ask(state.stamp, report.LOADS, lambda: self.robot.constraint_forces(q, v, tau))
+        if answer is not None and self._loads_publisher.subscribers:
+            self._loads_publisher.publish(report.loads_message(state.stamp, answer))
         if answer is None or not self.node.parameters.record:
             return
         if self.loads is None:
@@ -441,8 +450,8 @@ class ControlLoop(Generic[L]):
         following = self.following
         trajectory = self._reported_trajectory = following.trajectory
         if trajectory is not None and self.spec.make_motion is not None:
-            moving = self.configuration if following.independent is None else following.independent.configuration
-            reference = {"session": state.session, "begin_s": following.begin_s, "joints": list(moving.names)}
+            names = list(following.moved.names)
+            reference = {"session": state.session, "begin_s": following.begin_s, "joints": names}
             self.node.telemetry.facts({"reference": {**reference, "motion": trajectory.to_wire()}})
 
     def _stats(self, now: float, *, has_ended: bool = False) -> None:

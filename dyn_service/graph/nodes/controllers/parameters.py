@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import numpy as np
 
-from dyn_service.control.controller import TrajectoryMaker, hold_maker
-from dyn_service.control.trajectory import MultiSineDesign, PointToPoint, design_multi_sine
+from dyn_service.control.controller import hold_maker
+from dyn_service.control.trajectory import MultiSineDesign, PointToPoint, TrajectoryMaker, design_multi_sine
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.verdicts import Share
 from dyn_service.messages import ros_type
@@ -29,11 +29,12 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     longest time without a state of the plant. rearm: whether it arms a plant again that stopped under its command, or
     under that of a controller that a launcher has replaced by it; else it ends. loads_rate_hz: rate of requests for
     joint loads; 0 is never. delay_compensation: whether state and reference are taken at the middle of the time during
-    which the command will act; false with closed loops, which a predicted position opens. keys: the key file, for a
-    server with keys. plant_state: topic or endpoint of the plant's states. joint_commands: topic or endpoint of the
-    commands. record: whether the recording goes to the launcher. late_share: a run is clean if at most this share of
-    responses was late or lost. state_rate_hz: rate, in plant time, at which reference, error and signals are published
-    to subscribers; 0 is never.
+    which the command will act; by default, except with closed loops, which a predicted position opens. assemble:
+    whether the loops of measured states are closed first, by the independent joints: errors of encoders open them.
+    keys: the key file, for a server with keys. plant_state: topic or endpoint of the plant's states. joint_commands:
+    topic or endpoint of the commands. record: whether the recording goes to the launcher. late_share: a run is clean if
+    at most this share of responses was late or lost. state_rate_hz: rate, in plant time, at which reference, error and
+    signals are published to subscribers; 0 is never.
     """
 
     endpoint: str = "tcp://127.0.0.1:5755"
@@ -45,7 +46,8 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     state_timeout_s: Positive = 2.0
     rearm: bool = False
     loads_rate_hz: NotNegative = 25.0
-    delay_compensation: bool = True
+    delay_compensation: bool | None = None
+    assemble: bool = False
     plant_state: Annotated[str, on_topic("subscribes", ros_type(PlantState))] = "plant_state"
     joint_commands: Annotated[str, on_topic("publishes", ros_type(JointCommand))] = "joint_commands"
     keys: InputFile = ""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dyn_service.api.queries import Array
+from dyn_service.api.queries import Array, ConstraintForces
 from dyn_service.control.law import Law
 from dyn_service.errors import DeadlineExceededError, ResourceExhaustedError, UnavailableError
 from dyn_service.graph.middleware.node_kind import Panel, Section, column, rate
@@ -286,3 +286,14 @@ class LawSignals:
             return [f"{name}.{name}"]
         entries = self._names if value.size == len(self._names) else range(value.size)
         return [f"{name}.{entry}" for entry in entries]
+
+
+_LOAD_PARTS = [f"{kind}.{axis}" for kind in ("torque", "force") for axis in "xyz"]
+
+
+def loads_message(stamp: float, loads: ConstraintForces) -> DynamicJointState:
+    """Returns the load on the bearings of each joint at the plant time `stamp` s, N m and N, in the joint's frame on
+    its child link.
+    """
+    values = [InterfaceValue(list(_LOAD_PARTS), row) for row in loads.constraint.tolist()]
+    return DynamicJointState(Header(Time.from_seconds(stamp)), list(loads.joints), values)

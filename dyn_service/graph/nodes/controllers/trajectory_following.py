@@ -10,7 +10,8 @@ import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.command import Interface
-from dyn_service.control.controller import TrajectoryMaker, hold_maker
+from dyn_service.control.controller import hold_maker
+from dyn_service.control.independent_joints import IndependentJoints
 from dyn_service.control.joint_goals import (
     GoalTolerances,
     JointTolerance,
@@ -21,8 +22,9 @@ from dyn_service.control.joint_goals import (
     read,
 )
 from dyn_service.control.law import Law, per_joint
-from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+from dyn_service.control.laws.computed_torque import ComputedTorque
 from dyn_service.control.laws.trajectory_following import FeedForward, ReferenceCommand, TrajectoryFollowing
+from dyn_service.control.trajectory import TrajectoryMaker
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.middleware.node_kind import Panel, Section
 from dyn_service.graph.middleware.telemetry import NodeTelemetry, TelemetryStore
@@ -41,12 +43,12 @@ from dyn_service.support.parameters import FilePath, NotNegative
 class TrajectoryFollowingParameters(LoopParameters, forbid_unknown_fields=True, kw_only=True):
     """Parameters in addition to those of the loop.
 
-    goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed in sequence. velocity_share: share of the
-    robot's velocity limits. max_acceleration: rad/s^2 | m/s^2, of goals without times, one number or one per velocity.
-    max_jerk: rad/s^3 | m/s^3, as max_acceleration. path_tolerance, goal_tolerance: rad | m, one number or one per
-    velocity; 0 is unlimited. stopped_velocity_tolerance: rad/s | m/s, of speeds at a goal's end; 0 is unlimited.
-    goal_time_s: time after its end in which a goal may be reached; negative is unlimited. allow_partial_joints_goal:
-    whether goals may leave out joints, which then do not move.
+    goals: a YAML file, a list of `trajectory_msgs/JointTrajectory`, followed in sequence; in closed loops of
+    independent joints. velocity_share: share of the robot's velocity limits. max_acceleration: rad/s^2 | m/s^2, of
+    goals without times, one number or one per velocity. max_jerk: rad/s^3 | m/s^3, as max_acceleration. path_tolerance,
+    goal_tolerance: rad | m, one number or one per velocity; 0 is unlimited. stopped_velocity_tolerance: rad/s | m/s, of
+    speeds at a goal's end; 0 is unlimited. goal_time_s: time after its end in which a goal may be reached; negative is
+    unlimited. allow_partial_joints_goal: whether goals may leave out joints, which then do not move.
 
     command_interface: efforts of computed torque, positions, or velocities. natural_frequency, damping_ratio: of the
     computed torque. position_gain: 1/s, of the position error in commanded velocities. feed_forward: efforts sent with
@@ -78,24 +80,26 @@ def make_law(p: TrajectoryFollowingParameters, model: RobotQueries) -> Trajector
         InvalidArgumentError: A parameter is out of range, or a goal does not fit this robot; names file and line.
         NotFoundError: The file does not exist.
     """
-    configuration = model.configuration
+    configuration, robot_limits, joints = model.configuration, model.limits, IndependentJoints.of(model)
+    if joints is not None:
+        configuration, robot_limits = joints.configuration, joints.limits(robot_limits)
     acceleration, jerk = (
         per_joint(name, value, configuration.nv, positive=True)
         for name, value in (("max_acceleration", p.max_acceleration), ("max_jerk", p.max_jerk))
     )
-    limits = motion_limits(configuration, model.limits, p.velocity_share, acceleration, jerk)
+    limits = motion_limits(configuration, robot_limits, p.velocity_share, acceleration, jerk)
     tolerances = Tolerances(
         _tolerance("path_tolerance", p.path_tolerance, configuration.nv),
         _tolerance("goal_tolerance", p.goal_tolerance, configuration.nv),
         p.goal_time_s if p.goal_time_s >= 0.0 else np.inf,
         goal_velocity=_tolerance("stopped_velocity_tolerance", p.stopped_velocity_tolerance, configuration.nv),
     )
-    inner_law: Law = ComputedTorque(model, *gains(p.natural_frequency, p.damping_ratio, configuration.nv))
+    inner_law: Law = ComputedTorque.of_frequency(model, p.natural_frequency, p.damping_ratio)
     if p.command_interface != "effort":
         inner_law = ReferenceCommand(model, p.command_interface, p.position_gain, p.feed_forward)
     partial = p.allow_partial_joints_goal
     goals = goals_of(Path(p.goals), configuration, partial=partial) if p.goals else ()
-    return TrajectoryFollowing(inner_law, configuration, limits, tolerances, goals, partial)
+    return TrajectoryFollowing(inner_law, configuration, limits, tolerances, goals, partial, joints)
 
 
 def goals_of(path: Path, configuration: Configuration, *, partial: bool = False) -> tuple[JointTrajectory, ...]:

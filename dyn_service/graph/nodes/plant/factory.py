@@ -267,7 +267,18 @@ def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -
     if p.sensors:
         measuring = RobotSensors(Sensors.from_file(real, p.sensors, seed=p.sensor_seed), configuration, p.velocities)
     limit, free = settings.velocity_limit, settings.undriven
-    return SimulatedRobot(engine, configuration, q, 1.0 / p.rate_hz, p.brake_s, limit, actuators, measuring, free)
+    brakes_hold_all = free is not None and held_by_brakes(robot, free)
+    parts = actuators, measuring, free, brakes_hold_all
+    return SimulatedRobot(engine, configuration, q, 1.0 / p.rate_hz, p.brake_s, limit, *parts)
+
+
+def held_by_brakes(robot: Robot, free: NDArray[np.bool_]) -> bool:
+    """Whether brakes of the other joints hold the entries of v without one (nv,), because loops are closed."""
+    if robot.closed_motion is None:
+        return False
+    N = robot.closed_motion.basis(robot.closed_motion.samples)
+    ranks = (np.linalg.matrix_rank(x, tol=1e-6) for x in (N, N[..., ~free, :]))  # columns of N have size 1
+    return bool(np.equal(*ranks).all())
 
 
 def differences(p: PlantParameters) -> dict[str, Any]:
