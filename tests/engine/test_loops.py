@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -470,7 +469,7 @@ def test_robots_without_loops_have_only_independent_velocities() -> None:
 # Refusals.
 
 
-def test_open_loops_and_motions_that_open_them_are_refused(tmp_path: Path) -> None:
+def test_open_loops_and_motions_that_open_them_are_refused() -> None:
     m = slider_crank()
     robot, q, zeros = m.robot, m.q, np.zeros(3)
     G = robot.independent_motion(q, zeros).jacobian[:, 0]
@@ -508,7 +507,6 @@ def test_open_loops_and_motions_that_open_them_are_refused(tmp_path: Path) -> No
         "equation_terms": lambda: robot.equation_terms(q, zeros, zeros),
         "inverse_dynamics_hessian": lambda: robot.inverse_dynamics_hessian(q, zeros, zeros, zeros),
         "step_derivatives": lambda: robot.step_derivatives(q, zeros, zeros, 1e-3),
-        "export": lambda: robot.export(["energy"], tmp_path),
         "studies": lambda: robot.study({}, {}),
     }
     for query, call in refusals.items():
