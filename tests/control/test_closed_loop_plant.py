@@ -65,6 +65,30 @@ def test_it_is_assembled_commanded_and_braked(four_bar: Robot, integrator: str) 
     assert np.abs(four_bar.loop_error(simulated.q)).max() < 1e-12
 
 
+def test_brakes_that_hold_all_joints_need_no_steps(four_bar: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At rest, if the loops leave nothing free; a pendulum beside the linkage swings on."""
+    steps: list[int] = []
+    for robot, hanging in ((four_bar, False), (beside_a_pendulum(), True)):
+        plant, simulated = plant_of(robot)
+        step = simulated.engine.step
+        monkeypatch.setattr(simulated.engine, "step", lambda *x, step=step: steps.append(1) or step(*x))
+        begin = simulated.q
+        plant.advance(5)
+        assert len(steps) == (5 if hanging else 0)
+        assert np.array_equal(simulated.q, begin) is not hanging
+
+
+def beside_a_pendulum() -> Robot:
+    """The four-bar with a passive pendulum on its ground."""
+    link = (
+        '<link name="bob"><inertial><origin xyz="0.1 0 0"/><mass value="1"/>'
+        '<inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial></link>'
+    )
+    joint = '<joint name="free" type="continuous"><parent link="ground"/><child link="bob"/><axis xyz="0 1 0"/></joint>'
+    text = (URDF / "four_bar.urdf").read_text("utf-8")
+    return Robot.from_text(text.replace("</robot>", f"{link}{joint}</robot>"))
+
+
 def test_a_stop_by_damping_takes_energy_from_all_motions(four_bar: Robot) -> None:
     plant, simulated = plant_of(four_bar, safe_stop="damping", damping_s=0.02, effort_ramp_s=1e-3)
     v = four_bar.independent_motion(simulated.q, np.zeros(3)).jacobian[:, 0] * 2.0
