@@ -39,13 +39,15 @@ ITERATIONS, CONVERGED = 50, 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """estimate (p,); covariance (p, p); information (p, p): A without P; noise (joints,); residual (m, joints), NaN in
-    rows that were not used; correlated_rows: length of the window of autocovariances. inflation (joints,): variance of
+    """estimate (p,); covariance (p, p); posterior (p, p): A^-1; prior_scale: of P to the prior; information (p, p): A
+    without P; noise (joints,); residual (m, joints), NaN in rows that were not used; correlated_rows: length of the window of autocovariances. inflation (joints,): variance of
     a mean of residuals relative to that of independent ones.
     """
 
     estimate: Array
     covariance: Array
+    posterior: Array
+    prior_scale: float
     information: Array
     noise: Array
     residual: Array
@@ -64,8 +66,16 @@ class Regression:
 def solve(X: Array, y: Array, used: NDArray[np.bool_], prior: Array, prior_mean: Array) -> Regression:
     """Returns the regression of y (m, joints) on X (m, joints, p) in the rows that are used (m, joints).
 
-    prior (p, p): P, positive definite. prior_mean (p,): beta_0.
+    prior (p, p): positive definite. prior_mean (p,): beta_0. P is the prior times the mean inflation of residuals,
+    since correlated rows count for fewer.
     """
+    independent = _iterated(X, y, used, prior, prior_mean)
+    scale = float(np.mean(independent.inflation))
+    return replace(_iterated(X, y, used, prior * scale, prior_mean), prior_scale=scale)
+
+
+def _iterated(X: Array, y: Array, used: NDArray[np.bool_], prior: Array, prior_mean: Array) -> Regression:
+    """Returns the regression of reweighted least squares, with P = prior."""
     joints, p = X.shape[1:]
     root = np.linalg.cholesky(prior).T
     matrices, targets = [X[used[:, j], j] for j in range(joints)], [y[used[:, j], j] for j in range(joints)]
@@ -124,8 +134,8 @@ def _with_covariance(
         meat += part if lag == 0 else part + part.T
     inverse = linalg.inv(information + prior)
     variance = np.maximum(np.sum(psi**2, axis=0) / counts, np.finfo(float).tiny)
-    covariance = inverse @ meat @ inverse
-    return Regression(beta, covariance, information, noise, residual, lags, np.maximum(inflation / variance, 1.0))
+    covariance, ratio = inverse @ meat @ inverse, np.maximum(inflation / variance, 1.0)
+    return Regression(beta, covariance, inverse, 1.0, information, noise, residual, lags, ratio)
 
 
 def _window(psi: Array, used: NDArray[np.bool_]) -> int:
