@@ -102,10 +102,17 @@ def write_robot(
     description = with_parameters(robot.evaluator.model.description, theta, friction_widths)
     if source is None and Path(description.source).is_file():
         source = description.source
-    first_line = f"Robot {description.name}: parameters identified from {recording}, starting from {description.source}."
-    comment = printable("\n".join([first_line, *remarks.splitlines()]))
+    first_line = (
+        f"Robot {description.name}: parameters identified from {recording}, starting from {description.source}."
+    )
+    joint_file = Path(target).with_suffix(JOINTS_SUFFIX)
+    second_line = f"Passive parameters of its joints are in {joint_file.name}: --joints {joint_file.name}"
+    comment = printable("\n".join([first_line, second_line, *remarks.splitlines()]))
     notes = write_files(description, target, source=source, force=force, comment=comment, joint_file=True)
     if source is None and any(link.shapes for link in description.links):
         text = "its shapes are not written: it was read from a text"
         notes.append(Note("dropped", f"robot '{description.name}'", text))
-    return [Path(target), Path(target).with_suffix(JOINTS_SUFFIX)], notes
+    if source is not None and "<!--" in Path(source).read_text(encoding="utf-8", errors="replace"):
+        text = "the comments of its file are not copied, among them its sources and its license"
+        notes.append(Note("dropped", f"robot '{description.name}'", text))
+    return [Path(target), joint_file], notes

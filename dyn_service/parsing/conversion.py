@@ -120,6 +120,10 @@ def write_files(
         texts[joints_target] = "".join(f"# {line}\n" for line in comment.splitlines()) + text
     if loops_apart:
         description = replace(description, loop_joints=())
+    if joint_file and format_name == "urdf":
+        # As transmissions, armatures would make motors of some joints, and so none of the others.
+        joints = tuple(replace(joint, armature=0.0) for joint in description.joints)
+        description = replace(description, joints=joints)
     text, missing = written(description, format_name, *folders)
     texts[Path(target)] = _with_comment(text, comment)
     if joint_file:
