@@ -32,7 +32,7 @@ def _changed(robot: Robot) -> np.ndarray:
         ("panda", {"joints": CONFIG / "panda_joints.yaml"}, ".urdf", ["comments"]),
         ("solo12", {"joints": CONFIG / "solo12_joints.yaml", "root": "floating"}, ".sdf", ["comments"]),
         ("linkage_gripper", {}, ".urdf", ["comments", "transmission"]),
-        ("four_bar", {}, ".xml", ["comments", "limit"]),
+        ("four_bar", {}, ".xml", ["comments", "limit", "transmission"]),
         ("random 1", {}, ".urdf", []),
     ],
 )
