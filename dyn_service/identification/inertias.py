@@ -41,8 +41,8 @@ from dyn_service.support.optional import load
 FILE_ERROR = 1.0
 """Default relative standard error of the file's numbers: a link may well have twice its mass."""
 
-MARGIN = 1e-3
-"""Default of the smallest eigenvalue of X: a link keeps a thousandth of the file's mass, and 3 % of its extents."""
+MARGIN = 0.01
+"""Default of the smallest eigenvalue of X: a link keeps a hundredth of the file's mass, and a tenth of its extents."""
 
 FLATTEST = 0.1
 """Smallest extent of R relative to its largest, so that a rod or a plate in the file may get a thickness."""

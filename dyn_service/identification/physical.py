@@ -37,6 +37,55 @@ class PhysicalIdentification:
     comparison: Comparison
     written: Comparison
 
+    def errors(self, part: str) -> dict[str, Array]:
+        """Rms errors (nv,) of effort in the rows of `part`, "fit" or "check", by model; NaN without rows.
+
+        The models are the robot's file, the least squares, the physical parameters with all terms, and the new files,
+        which lack `other_terms`.
+        """
+        before = self.identification.comparison
+        return {
+            "file": before.rms("file", part),
+            "least squares": before.rms("fitted", part),
+            "physical": self.comparison.rms("fitted", part),
+            "new files": self.written.rms("fitted", part),
+        }
+
+    @property
+    def improves(self) -> bool | None:
+        """Whether efforts of the check, relative to their noise, differ less than those of the file; None: no check."""
+        errors, noise = self.errors("check"), self.identification.noise
+        old, new = (float(np.nansum(np.square(errors[name] / noise))) for name in ("file", "physical"))
+        return new < old if old else None
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know before the new files are used, one sentence each."""
+        result, identification = self.parameters, self.identification
+        lines = []
+        if self.improves is None:
+            lines.append("no part of the motion was kept for a check, so the error in other motions is unknown")
+        errors = self.errors("check")
+        worse = [
+            f"{joint} ({new:.3g} instead of {old:.3g})"
+            for joint, old, new in zip(identification.joints, errors["file"], errors["physical"], strict=True)
+            if new > old
+        ]
+        if worse:
+            lines.append(f"the efforts of {', '.join(worse)} differ more than with the robot's file")
+        if result.repaired:
+            lines.append(f"no body has the inertia that the file gives to {', '.join(result.repaired)}: it is replaced")
+        if result.bounded:
+            text = "the data alone give no possible body, so they are as flat or light as is allowed (margin)"
+            lines.append(f"{', '.join(result.bounded)}: {text}")
+        if self.other_terms:
+            terms = ", ".join(f"{name} {value:.3g}" for name, value in self.other_terms.items())
+            lines.append(f"robot files have no place for {terms}: the new files give the errors of 'new files'")
+        if identification.unknown:
+            text = "combinations of parameters are not determined by this recording and stay near the file's"
+            lines.append(f"{len(identification.unknown)} {text}")
+        return lines
+
 
 def physical(
     identification: Identification, *, file_error: float = FILE_ERROR, margin: float = MARGIN

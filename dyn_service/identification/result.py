@@ -100,7 +100,7 @@ class Identification:
     parameters. friction: by joint. noise (nv,): standard deviation of filtered efforts. delay_s: of the efforts after
     the positions, and its standard error, 0 if it was known or is not significant. comparison: efforts of the rows of
     fit and check. unknown: what the data do not show. correlated_rows: rows over which residuals are correlated.
-    terms: of friction. regression: of all parameters together: base parameters, terms, and the delay if it is estimated.
+    terms: of friction. regression: of base parameters, terms, and the delay if it is estimated, together.
     """
 
     robot: RobotQueries
