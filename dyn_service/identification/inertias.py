@@ -9,10 +9,11 @@ With b the estimated values, C their covariance, and A the matrix from theta to 
 
     (A theta - b)^T C^-1 (A theta - b) + sum_i |X_i - X_i0|^2 / s^2 + sum_k (y_k / y_k0 - 1)^2 / s^2
 
-    subject to    X_i - margin e positive semidefinite,    y_k >= 0,        X_i = S_i^-1 P_i S_i^-T,  R_i = S_i S_i^T
+    subject to    X_i - margin_i e positive semidefinite,    y_k >= 0,        X_i = S_i^-1 P_i S_i^-T,  R_i = S_i S_i^T
 
 in which X_i0 and y_k0 are the numbers of the robot's file, y the passive parameters, and |.| is Frobenius' norm. R_i is
-the file's pseudo-inertia, in no direction flatter than `FLATTEST`. So the file counts as one measurement of each number
+the file's pseudo-inertia, in no direction flatter than `FLATTEST`; margin_i is less than `margin` for links that are
+flatter in the file, but not less than a hundredth of it. So the file counts as one measurement of each number
 with the relative standard error s: where the data are precise they decide, and where they say nothing the file does.
 The norm is that of the affine-invariant metric: it does not depend on units or on frames of links, and it is the second
 order of the entropic divergence. Links without mass in the file have none here. The problem is convex; Clarabel solves
@@ -52,6 +53,12 @@ GAP = 1e-6
 
 _TOLERANCE = 1e-10
 """Tolerance of the solver; a result that only meets `GAP` is used too."""
+
+_AT_BOUND = 1e-9
+"""Smaller passive parameters (N m s/rad, N m, kg m^2, ..) are 0."""
+
+_BINDS = 1e-3
+"""Multiplier, in squares of standard errors, above which the bound of a link is active; others are some 1e-8."""
 
 _WIDTH = len(INERTIAL)
 
@@ -126,15 +133,17 @@ def physical_parameters(
             f"robot '{robot.name}': no link that moves has a mass in its file, so there is nothing to start from; give "
             "its links approximate masses and inertias"
         )
-    z, gap = _solved(problem, margin)
+    margins = [float(np.clip(np.linalg.eigvalsh(x0)[0], 0.01 * margin, margin)) for x0 in problem.X0]
+    z, forces, gap = _solved(problem, margins)
+    y = z[10 * len(problem.links) :][: len(problem.passive)]
+    y[y < _AT_BOUND] = 0.0  # the solver ends slightly inside or outside of a bound
     theta = problem.theta(z)
     residual = problem.root @ (problem.matrix @ z - problem.target)
     X = [_symmetric(x) for x in z[: 10 * len(problem.links)].reshape(-1, 10)]
     changed = np.zeros(len(problem.all_links))
     changed[problem.links] = [np.linalg.norm(x - x0) for x, x0 in zip(X, problem.X0, strict=True)]
-    at_margin = [np.linalg.eigvalsh(x)[0] < 2.0 * margin for x in X]
     result = problem.matrix @ z + problem.offset
-    bounded = tuple(problem.all_links[i] for i, holds in zip(problem.links, at_margin, strict=True) if holds)
+    bounded = tuple(problem.all_links[i] for i, force in zip(problem.links, forces, strict=True) if force > _BINDS)
     return PhysicalParameters(theta, result, float(residual @ residual), changed, bounded, problem.repaired, gap)
 
 
@@ -215,8 +224,9 @@ class _Problem:
         y0 = np.array([prior[group[0]] for group in passive])
         root = _root(information)
         centre = np.concatenate([*map(_svec, X0), y0, values[len(A) :]])
-        # A number of 0 has no relative error; a millionth of the data's weight decides what they leave open.
+        # A number of 0 has no relative error: a millionth of the data's weight holds it, or 1 where there are none.
         by_data = 1e-6 * np.square(root @ matrix).sum(axis=0)[10 * len(links) :]
+        by_data[by_data == 0.0] = 1.0
         of_y = np.where(y0 > 0.0, 1.0 / np.square(file_error * np.where(y0 > 0.0, y0, 1.0)), by_data[: len(y0)])
         weight = np.concatenate([np.full(10 * len(links), file_error**-2), of_y, np.zeros(others)])
         return cls(
@@ -230,8 +240,7 @@ class _Problem:
         for k, (i, M) in enumerate(zip(self.links, self.maps, strict=True)):
             theta[_WIDTH * i : _WIDTH * (i + 1)] = M @ z[10 * k : 10 * (k + 1)]
         for y, group in zip(z[10 * len(self.links) :], self.passive, strict=False):
-            # the solver ends slightly inside or outside of a bound
-            theta[group] = max(y, 0.0)
+            theta[group] = y
         return theta
 
 
@@ -292,8 +301,8 @@ def _root(information: Array) -> Array:
     return np.asarray(np.sqrt(np.maximum(eigenvalues, 0.0))[:, None] * axes.T * unit)
 
 
-def _solved(problem: _Problem, margin: float) -> tuple[Array, float]:
-    """Returns z and the relative duality gap."""
+def _solved(problem: _Problem, margins: Sequence[float]) -> tuple[Array, Array, float]:
+    """Returns z, the trace of each link's multiplier, and the relative duality gap."""
     from scipy import sparse
 
     clarabel = load("the identification of physically consistent inertias", "clarabel")
@@ -306,7 +315,7 @@ def _solved(problem: _Problem, margin: float) -> tuple[Array, float]:
     inner = sparse.hstack([-sparse.eye(bounds + count, n), sparse.csc_matrix((bounds + count, rows))])
     right = np.concatenate([
         problem.root @ problem.target,
-        -np.tile(_svec(margin * np.eye(4)), len(problem.links)),
+        *(-_svec(margin * np.eye(4)) for margin in margins),
         np.zeros(count),
     ])  # fmt: skip
     cones = [clarabel.ZeroConeT(rows), *(clarabel.PSDTriangleConeT(4) for _ in problem.links)]
@@ -326,4 +335,5 @@ def _solved(problem: _Problem, margin: float) -> tuple[Array, float]:
             f"physical_parameters: the solver ends with the status {solution.status} and a relative duality gap of "
             f"{gap:.1e}, expected at most {GAP:g}"
         )
-    return z, gap
+    multipliers = np.array(solution.z)[rows : rows + bounds].reshape(-1, 10)
+    return z, multipliers @ _svec(np.eye(4)), gap

@@ -82,7 +82,7 @@ def _efforts(result: PhysicalIdentification, t: Array) -> list[Card]:
         residuals = [Line("file", measured - file, "reference"), Line("identified", measured - new, "error")]
         charts = [
             Chart(t, efforts, "effort [N m | N]", bands=bands),
-            Chart(t, residuals, "measured - computed", bands=bands, height=120),
+            Chart(t, residuals, "residual", bands=bands, height=120),
         ]
         cards.append(Card(joint, charts, "grey: rows of the check"))
     return cards
@@ -123,7 +123,7 @@ def _figure(title: str, result: PhysicalIdentification, physical: Array) -> Any:
         largest = 1.2 * max(
             np.abs(np.concatenate([identification.model.file_values[rows], physical[rows]])).max(), 1e-6
         )
-        axes.set_xscale("symlog", linthresh=0.02 * largest)
+        axes.set_xscale("symlog", linthresh=0.1 * largest)
         axes.set(xlim=(-largest, largest), xlabel=f"{_KINDS[k][0]}, {_KINDS[k][1]}")
         axes.set_yticks(y, [_short(identification.names[row]) for row in rows], fontsize=7)
         axes.invert_yaxis()
