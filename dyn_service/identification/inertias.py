@@ -198,7 +198,9 @@ class _Problem:
         tree = robot.evaluator.model.tree
         blocks = [slice(_WIDTH * i, _WIDTH * (i + 1)) for i in range(len(tree))]
         links = [i for i, block in enumerate(blocks) if A[:, block].any() and prior[block][0] > 0.0]
-        passive = [group for group in _groups(tree) if A[:, group].any()]
+        root = _root(information)
+        # those on which the data depend
+        passive = [group for group in _groups(tree) if (root[:, : len(A)] @ A[:, group]).any()]
         X0, maps, repaired = [], [], []
         for i in links:
             S = _scale(prior[blocks[i]])
@@ -222,11 +224,9 @@ class _Problem:
             fixed[part] = 0.0
         offset = np.concatenate([A @ fixed, np.zeros(others)])
         y0 = np.array([prior[group[0]] for group in passive])
-        root = _root(information)
         centre = np.concatenate([*map(_svec, X0), y0, values[len(A) :]])
-        # A number of 0 has no relative error: a millionth of the data's weight holds it, or 1 where there are none.
+        # A number of 0 has no relative error: a millionth of the data's weight holds it.
         by_data = 1e-6 * np.square(root @ matrix).sum(axis=0)[10 * len(links) :]
-        by_data[by_data == 0.0] = 1.0
         of_y = np.where(y0 > 0.0, 1.0 / np.square(file_error * np.where(y0 > 0.0, y0, 1.0)), by_data[: len(y0)])
         weight = np.concatenate([np.full(10 * len(links), file_error**-2), of_y, np.zeros(others)])
         return cls(

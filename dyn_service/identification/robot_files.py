@@ -99,7 +99,7 @@ def write_robot(
         InvalidArgumentError: theta is wrong, or the target has an unknown suffix, exists or cannot be written.
         UnimplementedError, FailedPreconditionError: The format cannot express the robot.
     """
-    description = with_parameters(robot.evaluator.model.description, theta, friction_widths)
+    description = with_parameters(robot.as_described, theta, friction_widths)
     if source is None and Path(description.source).is_file():
         source = description.source
     first_line = (

@@ -60,7 +60,7 @@ def test_files_read_again(name: str, options: dict[str, Any], suffix: str, lost:
         [read.get(name, value) for name, value in zip(names, theta, strict=True)], theta, rtol=1e-11, atol=1e-13
     )
     assert len(read) >= len(names) - 10
-    before, after = robot.evaluator.model.description, again.evaluator.model.description
+    before, after = robot.as_described, again.as_described
     old, new = ({joint.name: joint for joint in x.joints} for x in (before, after))
     assert new[joint].friction_width == 0.05
     if suffix == ".urdf":
@@ -104,7 +104,7 @@ def test_meshes_are_found_from_another_folder(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     robot = Robot.from_text(random_urdf(1, movable=3, types=("spherical",)))
-    description, theta = robot.evaluator.model.description, robot.dynamic_parameters().theta.copy()
+    description, theta = robot.as_described, robot.dynamic_parameters().theta.copy()
     with pytest.raises(InvalidArgumentError, match=naming(f"{len(theta)}")):
         with_parameters(description, theta[1:])
     with pytest.raises(InvalidArgumentError, match=naming("elbow")):
