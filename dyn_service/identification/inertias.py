@@ -116,7 +116,8 @@ def physical_parameters(
 
     matrix: A, (nb, nt), such as `combinations` of `base_parameters`. values: b, (n,), the estimates of A theta, then
     n - nb other terms, which are free. information: C^-1, (n, n). file_error: s. margin: smallest eigenvalue of X, from
-    0 to 1. theta: (nt,), the numbers in the place of the file's. Parameters without a column in A keep them.
+    0 to 1. theta: (nt,), the numbers in the place of the file's. Parameters without a column in A keep them, and so do
+    armatures that act like an inertia of links.
 
     Raises:
         InvalidArgumentError: A shape is wrong, or a number is out of its range or not finite.
@@ -199,8 +200,13 @@ class _Problem:
         blocks = [slice(_WIDTH * i, _WIDTH * (i + 1)) for i in range(len(tree))]
         links = [i for i, block in enumerate(blocks) if A[:, block].any() and prior[block][0] > 0.0]
         root = _root(information)
-        # those on which the data depend
-        passive = [group for group in _groups(tree) if (root[:, : len(A)] @ A[:, group]).any()]
+        of_links = A[:, [k for i in links for k in range(blocks[i].start, blocks[i].stop)]]
+        # those on which the data depend, and that act like no inertia of links, as the armature of a first joint does
+        passive = [
+            group
+            for group in _groups(tree)
+            if (root[:, : len(A)] @ A[:, group]).any() and not _is_combination(of_links, A[:, group].sum(axis=1))
+        ]
         X0, maps, repaired = [], [], []
         for i in links:
             S = _scale(prior[blocks[i]])
@@ -242,6 +248,12 @@ class _Problem:
         for y, group in zip(z[10 * len(self.links) :], self.passive, strict=False):
             theta[group] = y
         return theta
+
+
+def _is_combination(columns: Array, column: Array) -> bool:
+    """Returns whether a column is a combination of others."""
+    rest = column - columns @ np.linalg.lstsq(columns, column, rcond=None)[0]
+    return bool(np.linalg.norm(rest) <= 1e-9 * np.linalg.norm(column))
 
 
 def _groups(tree: Any) -> list[list[int]]:

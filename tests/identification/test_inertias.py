@@ -136,6 +136,8 @@ def test_what_the_data_leave_open_is_the_files() -> None:
     heavier = A @ file + A[:, robot.link_names.index("panda_link7") * 10] * 0.5
     result = physical_parameters(robot, A, heavier, np.diag(np.full(len(A), 1e8)))
     change = _links(robot, result.theta) - _links(robot, file)
+    first = robot.dynamic_parameters().parameters.index("panda_joint1.armature")
+    assert result.theta[first] == file[first]  # links may have it as well
     # the mass of a payload is known; the links before it need not change, and the base cannot
     assert result.changed[robot.link_names.index("panda_link0")] == 0.0
     assert A @ result.theta == pytest.approx(heavier, abs=1e-4)
