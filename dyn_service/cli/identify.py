@@ -27,7 +27,7 @@ from dyn_service.cli.console import (
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from dyn_service.identification.physical import PhysicalIdentification
+    from dyn_service.identification.physical_robot import PhysicalIdentification
 
 _Recording = Annotated[
     Path,
@@ -105,7 +105,7 @@ def identify(
     from dyn_service.engine.robot import Robot
     from dyn_service.identification import identify as identified
     from dyn_service.identification import read_recording
-    from dyn_service.identification.physical import physical
+    from dyn_service.identification.physical_robot import physical
 
     file = robot_file(robot)
     _check_outputs(output, force)

@@ -11,7 +11,7 @@ from dyn_service.api.queries import Array
 from dyn_service.graph.report import page
 from dyn_service.graph.report.charts import Card, Chart, Finding, Line, running_time, spans_of
 from dyn_service.identification.inertias import pseudo_inertia
-from dyn_service.identification.physical import PhysicalIdentification
+from dyn_service.identification.physical_robot import PhysicalIdentification
 from dyn_service.model.parameters import INERTIAL
 
 POINTS = 1500
