@@ -28,6 +28,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from dyn_service.identification.physical_robot import PhysicalIdentification
+    from dyn_service.model.description import Note
 
 _Recording = Annotated[
     Path,
@@ -99,8 +100,7 @@ def identify(
     """Identify a robot from a recorded motion: inertias, friction, errors before and after; write it as a file.
 
     The links of the new file are bodies that can exist. What the recording does not determine stays near the file.
-    Exit status 1 if efforts of the check, which are not fitted, differ more than with the old file; then only the page
-    is written.
+    Exit status 1 if efforts of the check, which is not fitted, differ more than with the old file: no robot is written.
     """
     from dyn_service.engine.robot import Robot
     from dyn_service.identification import identify as identified
@@ -115,21 +115,21 @@ def identify(
         options: dict[str, Any] = {"joints": _names(columns), "still": positions, "topic": topic}
         motion = read_recording(recording, model, **options)
         share = _share(check)
-        other: Any = read_recording(Path(check), model, **options) if check and share is None else share
+        check_motion: Any = read_recording(Path(check), model, **options) if check and share is None else share
+    options = {"friction": _names(friction) or (), "form": form, "cutoff_hz": cutoff, "delay_s": delay}
+    if check_motion is not None:
+        options["check"] = check_motion
     with _step(f"identifying {len(model.joint_names)} joints from {motion.t[-1] - motion.t[0]:.3g} s of motion"):
-        identification = identified(
-            model, motion, **({} if other is None else {"check": other}), friction=_names(friction) or (), form=form,  # type: ignore[arg-type]  # checked there
-            cutoff_hz=cutoff, delay_s=delay, still=positions,
-        )  # fmt: skip
+        identification = identified(model, motion, still=positions, **options)
         result = physical(identification, file_error=file_error, margin=margin)
-    written: dict[str, Any] = {"files": [], "notes": []}
+    output_files: dict[str, Any] = {"files": [], "notes": []}
     if output is not None:
         with _step(f"writing {output}"):
-            written = _write(result, recording, file, output, force)
+            output_files = _write(result, recording, file, output, force)
     if json_output:
-        say_json(_as_map(result) | written | {"notes": list(map(asdict, written["notes"]))})
+        say_json(_as_map(result) | output_files | {"notes": list(map(asdict, output_files["notes"]))})
     else:
-        _print(result, written)
+        _print(result, output_files)
     if result.improves is False:
         raise FailedPreconditionError(
             "the identified robot predicts the motion of the check no better than its file: record a longer or faster "
@@ -197,7 +197,8 @@ def _write(result: PhysicalIdentification, recording: Path, file: Path, output: 
 
     page = output.with_suffix(".html")
     html = identification_page(result, recording.name)
-    files, notes = [], []
+    files: list[Path] = []
+    notes: list[Note] = []
     with replacement(page) as target:
         target.write(html.encode())
         if result.improves is not False:
@@ -209,7 +210,7 @@ def _write(result: PhysicalIdentification, recording: Path, file: Path, output: 
     return {"files": [*map(str, files), str(page)], "notes": notes}
 
 
-def _print(result: PhysicalIdentification, written: dict[str, Any]) -> None:
+def _print(result: PhysicalIdentification, output_files: dict[str, Any]) -> None:
     from dyn_service.parsing.report import table
 
     say(result.identification)
@@ -221,10 +222,10 @@ def _print(result: PhysicalIdentification, written: dict[str, Any]) -> None:
         say(f"{joint:<{width}}{''.join(f'{value:>15.3g}' for value in values)}")
     for line in result.warnings:
         say(f"warning: {line}")
-    for line in table(written["notes"]):
+    for line in table(output_files["notes"]):
         say(line)
-    if written["files"]:
-        say(f"{', '.join(written['files'])} written")
+    if output_files["files"]:
+        say(f"{', '.join(output_files['files'])} written")
 
 
 def _as_map(result: PhysicalIdentification) -> dict[str, Any]:

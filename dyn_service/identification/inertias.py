@@ -69,7 +69,7 @@ class PhysicalParameters:
 
     theta: (nt,), those of `dynamic_parameters`. values: (n,), the estimated values that follow from them, and the other
     terms. misfit: (values - b)^T C^-1 (values - b), how far the constraints and the file pull them from the estimate,
-    in squares of standard errors. changed: (nl,), |X - X0| of each link, 0 where nothing was changed. bounded: names of
+    in squares of standard errors. change: (nl,), |X - X0| of each link, 0 where nothing differs. bounded: names of
     links at the margin, whose data alone give no possible link. repaired: names of links that are impossible in the
     file. gap: the duality gap relative to the objective.
     """
@@ -77,7 +77,7 @@ class PhysicalParameters:
     theta: Array
     values: Array
     misfit: float
-    changed: Array
+    change: Array
     bounded: tuple[str, ...]
     repaired: tuple[str, ...]
     gap: float
@@ -141,11 +141,11 @@ def physical_parameters(
     theta = problem.theta(z)
     residual = problem.root @ (problem.matrix @ z - problem.target)
     X = [_symmetric(x) for x in z[: 10 * len(problem.links)].reshape(-1, 10)]
-    changed = np.zeros(len(problem.all_links))
-    changed[problem.links] = [np.linalg.norm(x - x0) for x, x0 in zip(X, problem.X0, strict=True)]
+    change = np.zeros(len(problem.all_links))
+    change[problem.links] = [np.linalg.norm(x - x0) for x, x0 in zip(X, problem.X0, strict=True)]
     result = problem.matrix @ z + problem.offset
     bounded = tuple(problem.all_links[i] for i, force in zip(problem.links, forces, strict=True) if force > _BINDS)
-    return PhysicalParameters(theta, result, float(residual @ residual), changed, bounded, problem.repaired, gap)
+    return PhysicalParameters(theta, result, float(residual @ residual), change, bounded, problem.repaired, gap)
 
 
 def _check(
@@ -218,23 +218,27 @@ class _Problem:
                 repaired.append(tree.links[i])
             X0.append((axes * np.maximum(eigenvalues, 0.0)) @ axes.T)
             maps.append(np.stack([inertial_parameters(S @ E @ S.T) for E in _BASIS], axis=1))
-        others = len(values) - len(A)
+        other_terms = len(values) - len(A)
         columns = [A[:, blocks[i]] @ M for i, M in zip(links, maps, strict=True)]
         columns += [A[:, group].sum(axis=1)[:, None] for group in passive]
         of_theta = np.hstack(columns) if columns else np.zeros((len(A), 0))
         matrix = np.block(
-            [[of_theta, np.zeros((len(A), others))], [np.zeros((others, of_theta.shape[1])), np.eye(others)]]
+            [
+                [of_theta, np.zeros((len(A), other_terms))],
+                [np.zeros((other_terms, of_theta.shape[1])), np.eye(other_terms)],
+            ]
         )
         fixed = prior.copy()
-        for part in [*(blocks[i] for i in links), *passive]:
-            fixed[part] = 0.0
-        offset = np.concatenate([A @ fixed, np.zeros(others)])
+        for i in links:
+            fixed[blocks[i]] = 0.0
+        fixed[[k for group in passive for k in group]] = 0.0
+        offset = np.concatenate([A @ fixed, np.zeros(other_terms)])
         y0 = np.array([prior[group[0]] for group in passive])
         centre = np.concatenate([*map(_svec, X0), y0, values[len(A) :]])
         # A number of 0 has no relative error: a millionth of the data's weight holds it.
         by_data = 1e-6 * np.square(root @ matrix).sum(axis=0)[10 * len(links) :]
         of_y = np.where(y0 > 0.0, 1.0 / np.square(file_error * np.where(y0 > 0.0, y0, 1.0)), by_data[: len(y0)])
-        weight = np.concatenate([np.full(10 * len(links), file_error**-2), of_y, np.zeros(others)])
+        weight = np.concatenate([np.full(10 * len(links), file_error**-2), of_y, np.zeros(other_terms)])
         return cls(
             tree.links, links, passive, X0, maps, prior, matrix, offset, values - offset, root, centre, weight,
             tuple(repaired),
@@ -288,7 +292,7 @@ _FACTOR = np.array([1.0 if i == j else math.sqrt(2.0) for i, j in _UPPER])
 
 def _svec(X: Array) -> Array:
     """Returns the upper triangle as a vector whose length is Frobenius' norm."""
-    return np.array([X[place] for place in _UPPER]) * _FACTOR
+    return np.asarray(np.array([X[place] for place in _UPPER]) * _FACTOR)
 
 
 def _symmetric(x: Array) -> Array:

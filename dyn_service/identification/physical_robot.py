@@ -27,7 +27,7 @@ class PhysicalIdentification:
 
     identification: where it comes from. parameters: theta and how far it is from the estimate. friction_widths: rad/s |
     m/s, by joint. other_terms: value of each term that a robot cannot have, by `JOINT.kind`. comparison: as that of the
-    identification, with the physical parameters and all terms as `fitted`; written: with those of the files only.
+    identification, with the physical parameters and all terms as `fitted`; files_comparison: with those of the files only.
     """
 
     identification: Identification
@@ -35,7 +35,7 @@ class PhysicalIdentification:
     friction_widths: dict[str, float]
     other_terms: dict[str, float]
     comparison: Comparison
-    written: Comparison
+    files_comparison: Comparison
 
     def errors(self, part: str) -> dict[str, Array]:
         """Rms errors (nv,) of effort in the rows of `part`, "fit" or "check", by model; NaN without rows.
@@ -43,12 +43,11 @@ class PhysicalIdentification:
         The models are the robot's file, the least squares, the physical parameters with all terms, and the new files,
         which lack `other_terms`.
         """
-        before = self.identification.comparison
         return {
-            "file": before.rms("file", part),
-            "least squares": before.rms("fitted", part),
+            "file": self.identification.comparison.rms("file", part),
+            "least squares": self.identification.comparison.rms("fitted", part),
             "physical": self.comparison.rms("fitted", part),
-            "new files": self.written.rms("fitted", part),
+            "new files": self.files_comparison.rms("fitted", part),
         }
 
     @property
@@ -121,12 +120,14 @@ def physical(
     )
     values = np.empty(len(order))
     values[order] = result.values
-    others = {term.name: float(values[nb + k]) for k, term in enumerate(terms) if k not in of_files}
+    other_terms = {term.name: float(values[nb + k]) for k, term in enumerate(terms) if k not in of_files}
     widths = {terms[k].joint: terms[k].width for k in of_files if terms[k].kind == "coulomb"}
     comparison = _moved(identification.comparison, values - regression.estimate)
     rest = np.zeros(len(values))
     rest[[nb + k for k in range(len(terms)) if k not in of_files]] = -1.0
-    return PhysicalIdentification(identification, result, widths, others, comparison, _moved(comparison, rest * values))
+    return PhysicalIdentification(
+        identification, result, widths, other_terms, comparison, _moved(comparison, rest * values)
+    )
 
 
 def _moved(comparison: Comparison, step: Array) -> Comparison:
@@ -136,13 +137,14 @@ def _moved(comparison: Comparison, step: Array) -> Comparison:
 
 def _without_removed_friction(identification: Identification, theta: Array, column: dict[str, int]) -> Array:
     """Returns the file's parameters without friction of joints that were measured, which the terms replace."""
-    used = {(term.joint, _OF_FILES.get(term.kind)) for term in identification.terms}
-    measured = dict(zip(identification.joints, identification.comparison.usable.any(axis=0), strict=True))
+    fitted_terms = {(term.joint, _OF_FILES.get(term.kind)) for term in identification.terms}
+    usable = np.atleast_1d(identification.comparison.usable.any(axis=0))
+    has_effort = dict(zip(identification.joints, usable, strict=True))
     theta = theta.copy()
     for joint in identification.robot.description.joints:
         leader = joint.mimic.joint if joint.mimic else joint.name
         for part in _OF_FILES.values():
             # A follower's friction is part of its leader's term.
-            if measured.get(leader) and (joint.mimic or (joint.name, part) not in used):
+            if has_effort.get(leader) and (joint.mimic or (joint.name, part) not in fitted_terms):
                 theta[column[f"{joint.name}.{part}"]] = 0.0
     return theta

@@ -103,8 +103,8 @@ def test_a_robot_that_is_no_better_is_not_written(identify: Command, folder: Pat
     ],
 )
 def test_refusals(identify: Command, folder: Path, arguments: list[str], status: int, words: str) -> None:
-    found, _, err = identify(*(text.format(motion=folder / "motion.npz") for text in arguments))
-    assert (found, words in err) == (status, True), err
+    exit_status, _, err = identify(*(text.format(motion=folder / "motion.npz") for text in arguments))
+    assert (exit_status, words in err) == (status, True), err
 
 
 @pytest.mark.slow

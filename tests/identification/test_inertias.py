@@ -139,7 +139,7 @@ def test_what_the_data_leave_open_is_the_files() -> None:
     first = robot.dynamic_parameters().parameters.index("panda_joint1.armature")
     assert result.theta[first] == file[first]  # links may have it as well
     # the mass of a payload is known; the links before it need not change, and the base cannot
-    assert result.changed[robot.link_names.index("panda_link0")] == 0.0
+    assert result.change[robot.link_names.index("panda_link0")] == 0.0
     assert A @ result.theta == pytest.approx(heavier, abs=1e-4)
     assert change[1:, 3, 3].sum() > 0.1
 
@@ -148,8 +148,8 @@ def test_the_pull_depends_neither_on_units_nor_on_frames() -> None:
     theta = np.array([2.0, 0.2, -0.1, 0.4, 0.3, 0.01, -0.02, 0.25, 0.03, 0.2])
     T = np.eye(4)
     T[:3, :3], T[:3, 3] = np.linalg.qr(np.random.default_rng(2).standard_normal((3, 3)))[0], (0.3, -0.2, 0.5)
-    moved = inertial_parameters(T @ pseudo_inertia(theta) @ T.T)
-    np.testing.assert_allclose(T @ _reference(theta) @ T.T, _reference(moved), atol=1e-12)
+    in_other_frame = inertial_parameters(T @ pseudo_inertia(theta) @ T.T)
+    np.testing.assert_allclose(T @ _reference(theta) @ T.T, _reference(in_other_frame), atol=1e-12)
     np.testing.assert_allclose(inertial_parameters(pseudo_inertia(theta)), theta, atol=1e-15)
 
 

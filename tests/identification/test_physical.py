@@ -59,22 +59,24 @@ def test_the_files_give_the_identified_efforts(result: PhysicalIdentification, t
         recording="draw 0",
         friction_widths=result.friction_widths,
     )
-    again = Robot.from_file(files[0], joints=files[1])
+    identified_robot = Robot.from_file(files[0], joints=files[1])
     rng = np.random.default_rng(0)
     q = np.stack([robot.random_configuration(seed=k) for k in range(5)])
     v, a = rng.standard_normal((2, 5, robot.nv))
     expected = identification.model.effort_columns(q, v, a) @ result.parameters.values[: len(identification.names)]
-    at = dict(zip(robot.dynamic_parameters().parameters, result.parameters.theta, strict=True))
+    parameters = dict(zip(robot.dynamic_parameters().parameters, result.parameters.theta, strict=True))
     for k, joint in enumerate(identification.joints):
         width = result.friction_widths.get(joint, 1.0)
-        expected[:, k] += at[f"{joint}.damping"] * v[:, k] + at[f"{joint}.friction"] * np.tanh(v[:, k] / width)
-    np.testing.assert_allclose(again.inverse_dynamics(q, v, a), expected, rtol=0.0, atol=1e-9)
+        expected[:, k] += parameters[f"{joint}.damping"] * v[:, k] + parameters[f"{joint}.friction"] * np.tanh(
+            v[:, k] / width
+        )
+    np.testing.assert_allclose(identified_robot.inverse_dynamics(q, v, a), expected, rtol=0.0, atol=1e-9)
 
 
 def test_terms_without_a_place_are_named(experiment: Experiment) -> None:
     recording = experiment.recording(0)
-    moved = replace(recording, effort=recording.effort + np.array([2.0, 0.0, 0.0, 0.0]))
-    result = physical(identify(experiment.robot, moved))
+    shifted = replace(recording, effort=recording.effort + np.array([2.0, 0.0, 0.0, 0.0]))
+    result = physical(identify(experiment.robot, shifted))
     joint = result.identification.joints[0]
     assert result.other_terms[f"{joint}.offset"] == pytest.approx(2.0, abs=0.2)
     assert any(f"{joint}.offset" in line for line in result.warnings)
@@ -110,7 +112,7 @@ def test_the_page_shows_the_numbers(result: PhysicalIdentification) -> None:
         assert re.search(rf"{joint}\s[\s\S]*?{re.escape(f'{error:.3g}')}", text)
     for name in result.identification.names:
         assert name in text
-    for link, change in zip(result.identification.robot.link_names, result.parameters.changed, strict=True):
+    for link, change in zip(result.identification.robot.link_names, result.parameters.change, strict=True):
         assert not change or link in text
     assert page.count('class="chart') >= 2 * len(result.identification.joints)
     assert "data:image/svg+xml" in page

@@ -27,7 +27,7 @@ def _changed(robot: Robot) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "suffix", "lost"),
+    ("name", "options", "suffix", "loss_words"),
     [
         ("panda", {"joints": CONFIG / "panda_joints.yaml"}, ".urdf", ["comments"]),
         ("solo12", {"joints": CONFIG / "solo12_joints.yaml", "root": "floating"}, ".sdf", ["comments"]),
@@ -36,8 +36,10 @@ def _changed(robot: Robot) -> np.ndarray:
         ("random 1", {}, ".urdf", []),
     ],
 )
-def test_files_read_again(name: str, options: dict[str, Any], suffix: str, lost: list[str], tmp_path: Path) -> None:
-    """lost: words of the notes, on things that the format lacks."""
+def test_files_read_again(
+    name: str, options: dict[str, Any], suffix: str, loss_words: list[str], tmp_path: Path
+) -> None:
+    """loss_words: words of the notes, on things that the format lacks."""
     kind, _, seed = name.partition(" ")
     if seed:
         robot = Robot.from_text(random_urdf(int(seed), movable=3, types=("revolute", "prismatic", "spherical")))
@@ -52,37 +54,43 @@ def test_files_read_again(name: str, options: dict[str, Any], suffix: str, lost:
     assert [path.name for path in files] == [f"new{suffix}", "new.joints.yaml"]
     for path in files:
         assert "identified from a-" in path.read_text()[:200]
-    again = Robot.from_file(files[0], joints=files[1], root=options.get("root", "fixed"))
+    identified_robot = Robot.from_file(files[0], joints=files[1], root=options.get("root", "fixed"))
     names = robot.dynamic_parameters().parameters
-    read = dict(zip(again.dynamic_parameters().parameters, again.dynamic_parameters().theta, strict=True))
+    read = dict(
+        zip(identified_robot.dynamic_parameters().parameters, identified_robot.dynamic_parameters().theta, strict=True)
+    )
     # links that do not move may be the world in other formats
     np.testing.assert_allclose(
         [read.get(name, value) for name, value in zip(names, theta, strict=True)], theta, rtol=1e-11, atol=1e-13
     )
     assert len(read) >= len(names) - 10
-    before, after = robot.as_described, again.as_described
-    old, new = ({joint.name: joint for joint in x.joints} for x in (before, after))
+    old_description, new_description = robot.as_described, identified_robot.as_described
+    old, new = ({joint.name: joint for joint in x.joints} for x in (old_description, new_description))
     assert new[joint].friction_width == 0.05
     if suffix == ".urdf":
-        assert [len(link.shapes) for link in after.links] == [len(link.shapes) for link in before.links]
-        assert [joint.name for joint in after.loop_joints] == [joint.name for joint in before.loop_joints]
+        assert [len(link.shapes) for link in new_description.links] == [
+            len(link.shapes) for link in old_description.links
+        ]
+        assert [joint.name for joint in new_description.loop_joints] == [
+            joint.name for joint in old_description.loop_joints
+        ]
         assert {k: (j.limit, j.mimic, j.driven) for k, j in new.items() if j.moves.nv} == {
             k: (j.limit, j.mimic, j.driven) for k, j in old.items() if j.moves.nv
         }
-    for word in lost:
+    for word in loss_words:
         assert any(word in note.text for note in notes), notes
-    assert not [note for note in notes if note.kind == "dropped" and not any(word in note.text for word in lost)]
+    assert not [note for note in notes if note.kind == "dropped" and not any(word in note.text for word in loss_words)]
 
 
 def test_efforts_are_the_identified_ones(tmp_path: Path) -> None:
     robot = Robot.from_file(URDF / "panda.urdf", joints=CONFIG / "panda_joints.yaml")
     theta = _changed(robot)
     files, _ = write_robot(robot, theta, tmp_path / "panda.urdf", recording="a.mcap")
-    again = Robot.from_file(files[0], joints=files[1])
+    identified_robot = Robot.from_file(files[0], joints=files[1])
     q = robot.random_configuration(seed=1)
     v, a = np.random.default_rng(0).standard_normal((2, robot.nv))
     identified = robot.inverse_dynamics_regressor(q, v, a).regressor @ theta
-    np.testing.assert_allclose(again.inverse_dynamics(q, v, a), identified, rtol=0.0, atol=1e-9)
+    np.testing.assert_allclose(identified_robot.inverse_dynamics(q, v, a), identified, rtol=0.0, atol=1e-9)
 
 
 def test_meshes_are_found_from_another_folder(tmp_path: Path) -> None:

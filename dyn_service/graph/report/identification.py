@@ -70,16 +70,18 @@ def _errors(result: PhysicalIdentification) -> page.Content:
 
 
 def _efforts(result: PhysicalIdentification, t: Array) -> list[Card]:
-    before, after = result.identification.comparison, result.comparison
-    bands = spans_of(t, before.is_check)
+    comparison, physical = result.identification.comparison, result.comparison
+    bands = spans_of(t, comparison.is_check)
     cards = []
     for k, joint in enumerate(result.identification.joints):
-        usable = before.usable[:, k]
+        usable = comparison.usable[:, k]
         if not usable.any():
             continue
-        measured, file, new = (np.where(usable, x[:, k], np.nan) for x in (before.measured, before.file, after.fitted))
-        efforts = [Line("measured", measured), Line("file", file, "reference"), Line("identified", new, "effort")]
-        residuals = [Line("file", measured - file, "reference"), Line("identified", measured - new, "error")]
+        effort, file, new = (
+            np.where(usable, x[:, k], np.nan) for x in (comparison.measured, comparison.file, physical.fitted)
+        )
+        efforts = [Line("measured", effort), Line("file", file, "reference"), Line("identified", new, "effort")]
+        residuals = [Line("file", effort - file, "reference"), Line("identified", effort - new, "error")]
         charts = [
             Chart(t, efforts, "effort [N m | N]", bands=bands),
             Chart(t, residuals, "residual", bands=bands, height=120),
@@ -138,8 +140,8 @@ def _kind(name: str) -> int:
 
 
 def _short(name: str) -> str:
-    first, *others = name.split(" ")
-    return f"{first} .." if others else first
+    first, *rest = name.split(" ")
+    return f"{first} .." if rest else first
 
 
 def _links(result: PhysicalIdentification) -> page.Content:
@@ -149,14 +151,14 @@ def _links(result: PhysicalIdentification) -> page.Content:
         np.reshape(x[:count], (-1, len(INERTIAL))) for x in (robot.dynamic_parameters().theta, parameters.theta)
     )
     rows = []
-    for name, before, after, change in zip(robot.link_names, old, new, parameters.changed, strict=True):
+    for name, file, new, change in zip(robot.link_names, old_links, new_links, parameters.change, strict=True):
         if not change:
             continue
         remarks = ["at the limit of what can exist"] if name in parameters.bounded else []
         remarks += ["impossible in the file"] if name in parameters.repaired else []
         extents = 1e3 * np.sqrt(np.linalg.eigvalsh(_about_centre(after)) / after[0])
         rows.append([
-            page.tag("b", name), *_cells([before[0], after[0]]), *_vectors([before, after]),
+            page.tag("b", name), *_cells([file[0], new[0]]), *_vectors([file, new]),
             page.cell(" x ".join(f"{2.0 * x:.0f}" for x in extents), "number"), *_cells([change], 2),
             ", ".join(remarks),
         ])  # fmt: skip
