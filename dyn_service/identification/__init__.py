@@ -7,6 +7,9 @@ regression  robust weighted least squares with standard errors for correlated no
 fit         `identify`: delay, friction terms, fit and check on different motions
 gains       gains from current to effort
 result      `Identification`: parameters, errors, directions that the data do not show
+inertias    parameters of possible links that are nearest to an estimate: a conic program
+physical_robot  `physical`: an identification as a robot that can exist
+robot_files     the identified robot as a robot file and a joint file
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from dyn_service.support.lazy_names import lazy_names
 if TYPE_CHECKING:
     from dyn_service.identification.fit import identify
     from dyn_service.identification.gains import EffortGain, effort_gains
+    from dyn_service.identification.physical_robot import PhysicalIdentification, physical
     from dyn_service.identification.recordings import Recording, read_recording
     from dyn_service.identification.result import Identification, JointFriction, UnknownDirection
+    from dyn_service.identification.robot_files import write_robot
     from dyn_service.identification.signals import Motion, filter_motion, propose_cutoff
     from dyn_service.identification.terms import InertialModel, inertial_model
 
@@ -29,14 +34,17 @@ __all__ = [
     "InertialModel",
     "JointFriction",
     "Motion",
+    "PhysicalIdentification",
     "Recording",
     "UnknownDirection",
     "effort_gains",
     "filter_motion",
     "identify",
     "inertial_model",
+    "physical",
     "propose_cutoff",
     "read_recording",
+    "write_robot",
 ]
 
 __getattr__ = lazy_names(
@@ -44,8 +52,10 @@ __getattr__ = lazy_names(
     {
         "dyn_service.identification.fit": "identify",
         "dyn_service.identification.gains": "EffortGain effort_gains",
+        "dyn_service.identification.physical_robot": "PhysicalIdentification physical",
         "dyn_service.identification.recordings": "Recording read_recording",
         "dyn_service.identification.result": "Identification JointFriction UnknownDirection",
+        "dyn_service.identification.robot_files": "write_robot",
         "dyn_service.identification.signals": "Motion filter_motion propose_cutoff",
         "dyn_service.identification.terms": "InertialModel inertial_model",
     },

@@ -182,6 +182,8 @@ def identify(
         _joined(comparisons),
         unknown_directions(model, fast, estimate, covariance, noise),
         regression.correlated_rows,
+        tuple(terms),
+        regression,
     )
 
 
@@ -417,11 +419,11 @@ def _comparison(
     fitted = X @ estimate[: X.shape[-1]] + spring
     file = smooth_rows(motion, np.asarray(model.robot.inverse_dynamics(motion.q, motion.v, motion.a)))
     measured = sample.target(delay) + spring
-    return Comparison(motion.t[kept_samples(motion)], measured, file, fitted, sample.used, is_fit, is_check)
+    return Comparison(motion.t[kept_samples(motion)], measured, file, fitted, sample.used, is_fit, is_check, X)
 
 
 def _joined(comparisons: Sequence[Comparison]) -> Comparison:
-    names = ("t", "measured", "file", "fitted", "usable", "is_fit", "is_check")
+    names = ("t", "measured", "file", "fitted", "usable", "is_fit", "is_check", "columns")
     return Comparison(*(np.concatenate([getattr(one, name) for one in comparisons]) for name in names))
 
 

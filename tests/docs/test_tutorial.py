@@ -18,7 +18,7 @@ import pytest
 
 from docs.pages import ROOT
 
-PAGES = [ROOT / "docs" / name for name in ("tutorial.md", "four-bar.md")]
+PAGES = [ROOT / "docs" / name for name in ("tutorial.md", "four-bar.md", "identified-controller.md")]
 _BLOCK = re.compile(
     r"^(?:<!-- in place of: (?P<replace>[^\n]+) -->\n\n)?(?:<!-- beside: (?P<beside>[^\n]+) -->\n\n)?"
     r'```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
