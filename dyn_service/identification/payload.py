@@ -243,6 +243,11 @@ class PayloadEstimator:
         self._equations = _Equations(robot, link, friction)
         self.forgetting_s, self.window_s, self.extent_m = forgetting_s, window_s, extent_m
         self.reset()
+        # Once at rest, so that no window waits for a compiler and no estimate for a library.
+        at_rest = np.zeros((3, robot.nv))
+        rest = np.tile(robot.configuration.neutral, (3, 1))
+        self._equations.window(np.arange(3.0), rest, at_rest, at_rest, held=True)
+        _ = self.estimate
 
     def reset(self) -> None:
         """Begins without knowledge: after a grasp or a release."""
@@ -409,23 +414,21 @@ def _physical(
     scale = max(float(np.linalg.lstsq(R, z, rcond=1e-9)[0][0]), 0.01)
     sizes = np.array([_LARGEST_MASS, *[extent_m] * 3, *[scale * (extent_m / 3.0) ** 2] * 6])
 
-    def body(x: Array) -> Array:
-        """(m, c, S) of the variables m, c, L."""
-        L = np.zeros((3, 3))
-        L[_COLUMNS, _ROWS] = x[4:]
-        return np.concatenate([x[:4], (L @ L.T)[_ROWS, _COLUMNS]])
-
     def cost(x: Array) -> Array:
-        y = body(x)
-        return np.concatenate([R @ _theta(y) - z, y / sizes])
+        y = _body(x)[0]
+        return np.concatenate([R @ _theta(y)[0] - z, y / sizes])
 
-    start = np.array([scale, 0.0, 0.0, 0.0, *np.sqrt(sizes[4]) * np.eye(3)[_ROWS, _COLUMNS]])
-    bounds = np.array([0.0, *[-np.inf] * 9]), np.full(10, np.inf)
+    def slope(x: Array) -> Array:
+        y, dy_dx = _body(x)
+        return np.vstack([R @ _theta(y)[1] @ dy_dx, dy_dx / sizes[:, None]])
+
+    # Variables m, c, L. Not L = 0, where S does not change with L.
     steps = np.array([scale, *[extent_m] * 3, *[np.sqrt(sizes[4])] * 6])
-    solution = least_squares(cost, start, x_scale=steps, bounds=bounds, xtol=1e-12, ftol=1e-12, gtol=1e-12)
-    y = body(solution.x)
-    # Central differences of a polynomial of degree three.
-    J = R @ np.stack([(_theta(y + h) - _theta(y - h)) / 2e-6 for h in 1e-6 * np.eye(10)], axis=1)
+    start = steps * np.array([1.0, 0.0, 0.0, 0.0, *np.eye(3)[_ROWS, _COLUMNS]])
+    bounds = np.array([0.0, *[-np.inf] * 9]), np.full(10, np.inf)
+    solution = least_squares(cost, start, slope, bounds, x_scale=steps, xtol=1e-10, ftol=1e-10, gtol=None, max_nfev=200)
+    y = _body(solution.x)[0]
+    J = R @ _theta(y)[1]
     covariance = np.linalg.inv(J.T @ J + np.diag(sizes**-2.0))
     inertia_of = np.eye(10)
     inertia_of[4:, 4:] = _INERTIA_OF_MOMENTS
@@ -454,11 +457,30 @@ _INERTIA_OF_MOMENTS = np.stack(
 """(6, 6), from the entries of S to those of the inertia tr(S) e - S."""
 
 
-def _theta(y: Array) -> Array:
-    """theta (10,) of mass, com and central second moments."""
+def _body(x: Array) -> tuple[Array, Array]:
+    """Returns y = (m, c, S) of the variables x = (m, c, L), S = L L^T, and dy/dx (10, 10)."""
+    L = np.zeros((3, 3))
+    L[_COLUMNS, _ROWS] = x[4:]
+    derivative = np.eye(10)
+    for k, (i, j) in enumerate(zip(_COLUMNS, _ROWS, strict=True)):
+        dL = np.zeros((3, 3))
+        dL[i, j] = 1.0
+        derivative[4:, 4 + k] = (dL @ L.T + L @ dL.T)[_ROWS, _COLUMNS]
+    return np.concatenate([x[:4], (L @ L.T)[_ROWS, _COLUMNS]]), derivative
+
+
+def _theta(y: Array) -> tuple[Array, Array]:
+    """Returns theta (10,) of mass, com and central second moments y = (m, c, S), and dtheta/dy (10, 10)."""
     m, c = y[0], y[1:4]
-    S = _symmetric(y[4:]) + m * np.outer(c, c)
-    return np.array([m, *(m * c), *(np.trace(S) * np.eye(3) - S)[_ROWS, _COLUMNS]])
+    moments = y[4:] + m * np.outer(c, c)[_ROWS, _COLUMNS]
+    derivative = np.zeros((10, 10))
+    derivative[:4, 0] = 1.0, *c
+    derivative[1:4, 1:4] = m * np.eye(3)
+    derivative[4:, 0] = _INERTIA_OF_MOMENTS @ np.outer(c, c)[_ROWS, _COLUMNS]
+    for k, axis in enumerate(np.eye(3)):
+        derivative[4:, 1 + k] = m * _INERTIA_OF_MOMENTS @ (np.outer(axis, c) + np.outer(c, axis))[_ROWS, _COLUMNS]
+    derivative[4:, 4:] = _INERTIA_OF_MOMENTS
+    return np.concatenate([[m], m * c, _INERTIA_OF_MOMENTS @ moments]), derivative
 
 
 def _unknown(link: str, covariance: Array, sizes: Array, mass: float) -> tuple[str, ...]:
