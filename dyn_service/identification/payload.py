@@ -41,6 +41,18 @@ the data know."""
 _UNKNOWN = 0.5
 """Share of the prior's standard deviation above which the estimate calls a quantity unknown."""
 
+_ROUNDING = 1e-7
+"""Least noise as a share of the effort limit: efforts have the rounding of single precision. It bounds the weights of
+exact data."""
+
+_LEAST_NOISE = 1e-3
+"""Least noise of the recursive estimate as a share of the effort limit: the noise of a robot at rest is less than that of
+the next motion, which must not surprise."""
+
+_SURPRISE = 25.0
+"""Mean ratio of squared innovations to their variance, five standard deviations, above which a window is not of this
+payload: a push, or another payload."""
+
 _DERIVATIVE_S = 1e-5
 """Step of the central difference of P along the motion: truncation (1e-10) and rounding (1e-11) are about equal."""
 
@@ -83,7 +95,10 @@ class PayloadEstimate:
 
     def __str__(self) -> str:
         errors = self.standard_errors
-        lines = [f"payload of {self.link}, from {self.windows} windows or poses", _line("mass", self.mass, errors[0], "kg")]
+        lines = [
+            f"payload of {self.link}, from {self.windows} windows or poses",
+            _line("mass", self.mass, errors[0], "kg"),
+        ]
         lines += [_line(f"com {x}", c, e, "m") for x, c, e in zip("xyz", self.com, errors[1:4], strict=True)]
         names = ("Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz")
         entries = self.inertia[_ROWS, _COLUMNS]
@@ -128,9 +143,8 @@ class _Equations:
         """Returns the matrix (n, nv, size) and the right side (n, nv) of poses q (n, nq) at rest under tau (n, nv)."""
         zero = np.zeros_like(tau)
         Y = self.robot.inverse_dynamics_regressor(q, zero, zero).regressor[..., self.theta]
-        passive = self.robot.passive_forces(q, zero).efforts
         matrix = np.concatenate([np.zeros((*tau.shape, len(self.beta))), Y], axis=-1)
-        return matrix, tau - passive - self.robot.inverse_dynamics(q, zero, zero, passive=False)
+        return matrix, tau - self.robot.inverse_dynamics(q, zero, zero)
 
     def window(self, t: Array, q: Array, v: Array, tau: Array, held: bool) -> tuple[Array, Array]:
         """Returns the matrix (nv, size) and the right side (nv,) of one window, divided by the integral of phi.
@@ -179,7 +193,8 @@ def identify_payload(
     Args:
         robot: The robot without the payload.
         recording: t (n,) s, q (n, nq) rad | m, v (n, nv) rad/s | m/s, tau (n, nv) N m | N at the same times, as
-            `dyn_service.graph.bags.recording` returns. Without t or v: poses at rest, in any order.
+            `dyn_service.graph.bags.recording` returns. A column of tau may be NaN: its effort was not measured.
+            Without t or v: poses at rest, in any order.
         link: Its name.
         friction: Whether to estimate, per joint, Coulomb and viscous friction that the model lacks as well. Poses at
             rest do not show it: approach each pose from both sides.
@@ -200,9 +215,11 @@ def identify_payload(
         matrix, right = equations.at_rest(arrays["q"], arrays["tau"])
     else:
         parts = [slice(a, b) for a, b in _windows(arrays["t"], window_s)]
-        pairs = [equations.window(*(arrays[name][part] for name in ("t", "q", "v", "tau")), held=False) for part in parts]
+        pairs = [
+            equations.window(*(arrays[name][part] for name in ("t", "q", "v", "tau")), held=False) for part in parts
+        ]
         matrix, right = np.stack([A for A, _ in pairs]), np.stack([b for _, b in pairs])
-    factor, noise = _weighted(matrix, right, equations)
+    factor, noise = _weighted(matrix, right, equations, arrays["measured"])
     return _physical(equations, factor, noise, extent_m, len(right))
 
 
@@ -212,7 +229,11 @@ class PayloadEstimator:
     A window's equations enter a triangle R, so that no covariance is inverted or subtracted. Forgetting acts only on
     what a window measures: with B = A R^-1 = U s V^T, rows V^T [R z] are scaled by exp(-dt / (2 forgetting_s)), if
     s^2 is above a hundredth of what this forgetting removes. What the motion no longer shows is kept, so that the
-    covariance of a robot at rest does not grow. After a grasp or release call `reset`.
+    covariance of a robot at rest does not grow. A window that contradicts the estimate by five standard deviations is
+    left out, as of a push; after two in a row the payload is another one, and the estimate begins again, with the
+    friction that it knows. `reset` does the same, after a grasp or a release.
+
+    windows: number since the beginning of the estimate. changes: number of other payloads.
 
     Source of directional forgetting: Kulhavy, 'Restricted exponential forgetting in real-time identification',
     Automatica 23 (1987).
@@ -242,6 +263,8 @@ class PayloadEstimator:
         _positive(forgetting_s=forgetting_s, window_s=window_s, extent_m=extent_m)
         self._equations = _Equations(robot, link, friction)
         self.forgetting_s, self.window_s, self.extent_m = forgetting_s, window_s, extent_m
+        self._factor, self._variance = _prior_rows(self._equations), (0.01 * self._equations.scale) ** 2
+        self.changes = 0
         self.reset()
         # Once at rest, so that no window waits for a compiler and no estimate for a library.
         at_rest = np.zeros((3, robot.nv))
@@ -250,10 +273,14 @@ class PayloadEstimator:
         _ = self.estimate
 
     def reset(self) -> None:
-        """Begins without knowledge: after a grasp or a release."""
-        self._factor = _triangle(_prior_rows(self._equations))
-        self._variance = (0.01 * self._equations.scale) ** 2
-        self.windows = 0
+        """Begins without knowledge of the payload, after a grasp or a release; keeps what is known of friction."""
+        friction = len(self._equations.beta)
+        order = [*range(friction, friction + 10), *range(friction), friction + 10]
+        # With theta's columns first, the last rows are of friction alone.
+        of_friction = _triangle(self._factor[:, order])[10:, 10:]
+        self._factor = _prior_rows(self._equations)
+        self._factor[:friction, :friction], self._factor[:friction, -1] = of_friction[:, :-1], of_friction[:, -1]
+        self._surprises, self.windows = 0, 0
         self.interrupt()
 
     def interrupt(self) -> None:
@@ -300,27 +327,42 @@ class PayloadEstimator:
         R, z = self._factor[:, :-1], self._factor[:, -1]
         B = solve_triangular(R, rows[:, :-1].T, trans="T").T
         innovation = rows[:, -1] - B @ z
+        # The innovation's variance is that of the noise times 1 + |B|^2, so that 1 / `expected` of it is noise: a first
+        # window, which the unknowns explain, changes the noise by nothing.
+        expected = 1.0 + (B**2).sum(axis=1)
+        ratio = innovation**2 / expected
+        if ratio.mean() > _SURPRISE:
+            self._surprises += 1
+            if self._surprises == 2:
+                self.reset()
+                self.changes += 1
+            return
+        self._surprises = 0
         removed = -np.expm1(-dt / self.forgetting_s)
         _, s, V = np.linalg.svd(B, full_matrices=False)
         share = s**2 / (s**2 + 0.01 * removed)
         kept = self._factor - V.T @ ((1.0 - np.sqrt(1.0 - removed * share))[:, None] * (V @ self._factor))
         self._factor = _triangle(np.vstack([kept, rows]))
-        # The innovation's variance is that of the noise times 1 + |B|^2, so that 1 / `expected` of it is noise: a first
-        # window, which the unknowns explain, changes the noise by nothing.
-        expected = 1.0 + (B**2).sum(axis=1)
         gain = max(removed, 1.0 / (self.windows + 2.0)) / expected
-        self._variance *= 1.0 + gain * (innovation**2 / expected - 1.0)
-        self._variance = np.maximum(self._variance, (1e-7 * self._equations.scale) ** 2)
+        self._variance *= 1.0 + gain * (ratio - 1.0)
+        self._variance = np.maximum(self._variance, (_LEAST_NOISE * self._equations.scale) ** 2)
         self.windows += 1
 
 
 def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[str]) -> dict[str, Array]:
     widths = {"t": (), "q": (robot.nq,), "v": (robot.nv,), "tau": (robot.nv,)}
     arrays: dict[str, Array] = {}
+    measured = np.ones(robot.nv, dtype=bool)
     for name in names:
         if name not in recording:
-            raise InvalidArgumentError(f"the recording has no {name}: it needs {', '.join(names)}", path=f"recording.{name}")
+            raise InvalidArgumentError(
+                f"the recording has no {name}: it needs {', '.join(names)}", path=f"recording.{name}"
+            )
         array = np.asarray(recording[name], dtype=np.float64)
+        if name == "tau" and array.ndim == 2:
+            measured = ~np.isnan(array).all(axis=0)
+            # Rows of these joints get no weight, so that any number does.
+            array = np.where(measured, array, 0.0)
         rows = len(arrays[names[0]]) if arrays else (array.shape or (0,))[0]
         if array.shape != (rows, *widths[name]) or not rows or not np.isfinite(array).all():
             expected = f"({rows}, {', '.join(map(str, widths[name]))})" if widths[name] else f"({rows},)"
@@ -330,6 +372,7 @@ def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[
                 path=f"recording.{name}",
             )
         arrays[name] = array
+    arrays["measured"] = measured
     if "t" in arrays and not (np.diff(arrays["t"]) > 0.0).all():
         raise InvalidArgumentError("recording: t must increase", path="recording.t")
     return arrays
@@ -354,21 +397,29 @@ def _windows(t: Array, window_s: float) -> list[tuple[int, int]]:
     return pairs
 
 
-def _weighted(matrix: Array, right: Array, equations: _Equations) -> tuple[Array, Array]:
+def _weighted(matrix: Array, right: Array, equations: _Equations, measured: Array) -> tuple[Array, Array]:
     """Returns [R z] (size, size + 1) of the equations, each joint weighted by its noise, and the noise (nv,).
 
-    The noise is that of the residuals, in three rounds, times the root of the sum of their correlations in time.
+    The noise is that of the residuals, in four rounds, times the root of the sum of their correlations in time.
+    measured: (nv,) the other joints have infinite noise.
     """
-    noise, prior = 0.01 * equations.scale, _prior_rows(equations)
-    # More than what one equation can explain exactly: half of the unknowns share the joints.
-    shares = 1.0 - min(0.9, equations.size / right.size)
-    # Numbers from a file have at least the rounding of single precision; this also bounds the weights of exact data.
-    floor = 1e-7 * equations.scale
+    noise, prior = np.where(measured, 0.01 * equations.scale, np.inf), _prior_rows(equations)
+    # The share of the residuals that the unknowns leave; few poses leave little, and then the first noise counts.
+    rows = len(right) * np.count_nonzero(measured)
+    left = 1.0 - np.linalg.matrix_rank(matrix[:, measured].reshape(-1, equations.size)) / max(rows, 1)
+    if left < 0.1:
+        return _triangle(np.vstack([prior, _rows(matrix, right, noise)])), noise
+    floor = _ROUNDING * equations.scale
     for _ in range(4):
         factor = _triangle(np.vstack([prior, _rows(matrix, right, noise)]))
         solution = np.linalg.lstsq(factor[:, :-1], factor[:, -1], rcond=None)[0]
         residual = right - matrix @ solution
-        noise = np.maximum(np.sqrt((residual**2).mean(axis=0) / shares), floor)
+        squares = (residual**2)[:, measured].sum(axis=0) / left
+        pooled = (squares / equations.scale[measured] ** 2).sum() / rows * equations.scale[measured] ** 2
+        # With the weight of ten windows the noise is the same share of every joint's limit: without it, in few windows,
+        # the weight of the joint that fits best by chance grows without bound.
+        noise[measured] = np.sqrt((squares + 10.0 * pooled) / (len(right) + 10.0))
+        noise = np.maximum(noise, floor)
     noise = noise * np.sqrt(_correlated(residual))
     return _triangle(np.vstack([prior, _rows(matrix, right, noise)])), noise
 
@@ -403,9 +454,7 @@ def _triangle(rows: Array) -> Array:
     return np.asarray(np.linalg.qr(padded, mode="r")[:size])
 
 
-def _physical(
-    equations: _Equations, factor: Array, noise: Array, extent_m: float, windows: int
-) -> PayloadEstimate:
+def _physical(equations: _Equations, factor: Array, noise: Array, extent_m: float, windows: int) -> PayloadEstimate:
     """Returns the physical body of the module from [R z], whose last columns are theta."""
     from scipy.optimize import least_squares
 
@@ -488,14 +537,14 @@ def _unknown(link: str, covariance: Array, sizes: Array, mass: float) -> tuple[s
     sentences = []
     if covariance[0, 0] ** 0.5 > _UNKNOWN * max(mass, 1e-3):
         sentences.append(f"the mass: {mass:.3g} kg is within two standard errors of none")
-    values, directions = np.linalg.eigh(covariance[1:4, 1:4])
+    values, directions = np.linalg.eigh(covariance[1:4, 1:4])  # of a positive definite matrix, but for rounding
     for value, direction in zip(values, directions.T, strict=True):
-        if value**0.5 > _UNKNOWN * sizes[1]:
+        if value > (_UNKNOWN * sizes[1]) ** 2:
             sign = np.sign(direction[np.argmax(np.abs(direction))])
             axis = ", ".join(f"{x:.2f}" for x in sign * direction + 0.0)
             sentences.append(f"the centre of mass along ({axis}) in the axes of {link}: tilt the link to other poses")
     values, directions = np.linalg.eigh(covariance[4:, 4:])
-    count = int((np.sqrt(values) > _UNKNOWN * sizes[4]).sum())
+    count = int((values > (_UNKNOWN * sizes[4]) ** 2).sum())
     if count:
         sentences.append(
             f"{count} of 6 second moments about the centre of mass, taken near those of a point mass: turn the link "

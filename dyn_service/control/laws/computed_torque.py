@@ -44,9 +44,7 @@ class ComputedTorque(EffortLaw):
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """The efforts. Query: `computed_torque`."""
-        return self.model.computed_torque(
-            state.q, state.v, *reference, kp=self.kp, kd=self.kd, overlay=self.overlay
-        )
+        return self.model.computed_torque(state.q, state.v, *reference, kp=self.kp, kd=self.kd, overlay=self.overlay)
 
     def exchanged(self, law: Law) -> Law:
         """Returns the law with its new parameters and this one's payload."""
