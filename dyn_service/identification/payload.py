@@ -46,12 +46,15 @@ _ROUNDING = 1e-7
 exact data."""
 
 _LEAST_NOISE = 1e-3
-"""Least noise of the recursive estimate as a share of the effort limit: the noise of a robot at rest is less than that of
-the next motion, which must not surprise."""
+"""Least noise of the recursive estimate as a share of the effort limit: the noise of a robot at rest is less than
+that of the next motion, which must not surprise."""
 
 _SURPRISE = 25.0
 """Mean ratio of squared innovations to their variance, five standard deviations, above which a window is not of this
 payload: a push, or another payload."""
+
+_PERSISTENT = 5
+"""Such windows in a row, six half windows of time, that mean another payload: a push of 0.1 s is in three."""
 
 _DERIVATIVE_S = 1e-5
 """Step of the central difference of P along the motion: truncation (1e-10) and rounding (1e-11) are about equal."""
@@ -66,7 +69,7 @@ class PayloadEstimate:
     link: the link that carries it. mass: kg. com: (3,) m, in the link's frame. inertia: (3, 3) kg m^2, about the centre
     of mass in the link's axes. covariance: (10, 10) of the mass, the com and the entries xx, xy, xz, yy, yz, zz of the
     inertia, the prior included. unknown: sentences about what the data do not determine, where the prior decides.
-    noise: (nv,) N m | N, standard deviation of the efforts that remain in a window. windows: number of windows or poses.
+    noise: (nv,) N m | N, standard deviation of the efforts that remain in a window. windows: their number, or of poses.
     """
 
     link: str
@@ -230,7 +233,7 @@ class PayloadEstimator:
     what a window measures: with B = A R^-1 = U s V^T, rows V^T [R z] are scaled by exp(-dt / (2 forgetting_s)), if
     s^2 is above a hundredth of what this forgetting removes. What the motion no longer shows is kept, so that the
     covariance of a robot at rest does not grow. A window that contradicts the estimate by five standard deviations is
-    left out, as of a push; after two in a row the payload is another one, and the estimate begins again, with the
+    left out, as of a push; after five in a row the payload is another one, and the estimate begins again, with the
     friction that it knows. `reset` does the same, after a grasp or a release.
 
     windows: number since the beginning of the estimate. changes: number of other payloads.
@@ -333,7 +336,7 @@ class PayloadEstimator:
         ratio = innovation**2 / expected
         if ratio.mean() > _SURPRISE:
             self._surprises += 1
-            if self._surprises == 2:
+            if self._surprises == _PERSISTENT:
                 self.reset()
                 self.changes += 1
             return
@@ -460,23 +463,26 @@ def _physical(equations: _Equations, factor: Array, noise: Array, extent_m: floa
 
     friction = len(equations.beta)
     R, z = factor[friction:, friction:-1], factor[friction:, -1]
-    scale = max(float(np.linalg.lstsq(R, z, rcond=1e-9)[0][0]), 0.01)
-    sizes = np.array([_LARGEST_MASS, *[extent_m] * 3, *[scale * (extent_m / 3.0) ** 2] * 6])
 
-    def cost(x: Array) -> Array:
+    def cost(x: Array, widths: Array) -> Array:
         y = _body(x)[0]
-        return np.concatenate([R @ _theta(y)[0] - z, y / sizes])
+        return np.concatenate([R @ _theta(y)[0] - z, y / widths])
 
-    def slope(x: Array) -> Array:
+    def slope(x: Array, widths: Array) -> Array:
         y, dy_dx = _body(x)
-        return np.vstack([R @ _theta(y)[1] @ dy_dx, dy_dx / sizes[:, None]])
+        return np.vstack([R @ _theta(y)[1] @ dy_dx, dy_dx / widths[:, None]])
 
-    # Variables m, c, L. Not L = 0, where S does not change with L.
-    steps = np.array([scale, *[extent_m] * 3, *[np.sqrt(sizes[4])] * 6])
-    start = steps * np.array([1.0, 0.0, 0.0, 0.0, *np.eye(3)[_ROWS, _COLUMNS]])
-    bounds = np.array([0.0, *[-np.inf] * 9]), np.full(10, np.inf)
-    solution = least_squares(cost, start, slope, bounds, x_scale=steps, xtol=1e-10, ftol=1e-10, gtol=None, max_nfev=200)
-    y = _body(solution.x)[0]
+    mass = max(float(np.linalg.lstsq(R, z, rcond=1e-9)[0][0]), 0.01)
+    x = np.sqrt(mass) * np.array([1.0, 0.0, 0.0, 0.0, *extent_m / 3.0 * np.eye(3)[_ROWS, _COLUMNS]])
+    bounds = np.array([1e-3, *[-np.inf] * 9]), np.full(10, np.inf)
+    # With little of the prior first: the data alone are convex in the products of these variables, the prior is not.
+    for width in (1e3, 1.0):
+        mass = max(x[0] ** 2, 1e-3)
+        sizes = np.array([_LARGEST_MASS, *[extent_m] * 3, *[mass * (extent_m / 3.0) ** 2] * 6])
+        steps = np.sqrt(mass) * np.array([1.0, *[extent_m] * 3, *[extent_m / 3.0] * 6])
+        stops = {"xtol": 1e-10, "ftol": 1e-10, "gtol": None, "max_nfev": 200}
+        x = least_squares(cost, x, slope, bounds, x_scale=steps, args=(width * sizes,), **stops).x
+    y = _body(x)[0]
     J = R @ _theta(y)[1]
     covariance = np.linalg.inv(J.T @ J + np.diag(sizes**-2.0))
     inertia_of = np.eye(10)
@@ -507,15 +513,19 @@ _INERTIA_OF_MOMENTS = np.stack(
 
 
 def _body(x: Array) -> tuple[Array, Array]:
-    """Returns y = (m, c, S) of the variables x = (m, c, L), S = L L^T, and dy/dx (10, 10)."""
-    L = np.zeros((3, 3))
+    """Returns y = (m, c, S) and dy/dx (10, 10) of x = (d, b, L): m = d^2, m c = b d, S = L L^T.
+
+    [[L, b], [0, d]] times its transpose is the pseudo-inertia, the second moments of (r, 1).
+    """
+    d, b, L = x[0], x[1:4], np.zeros((3, 3))
     L[_COLUMNS, _ROWS] = x[4:]
-    derivative = np.eye(10)
+    derivative = np.zeros((10, 10))
+    derivative[0, 0], derivative[1:4, 0], derivative[1:4, 1:4] = 2.0 * d, -b / d**2, np.eye(3) / d
     for k, (i, j) in enumerate(zip(_COLUMNS, _ROWS, strict=True)):
         dL = np.zeros((3, 3))
         dL[i, j] = 1.0
         derivative[4:, 4 + k] = (dL @ L.T + L @ dL.T)[_ROWS, _COLUMNS]
-    return np.concatenate([x[:4], (L @ L.T)[_ROWS, _COLUMNS]]), derivative
+    return np.concatenate([[d**2], b / d, (L @ L.T)[_ROWS, _COLUMNS]]), derivative
 
 
 def _theta(y: Array) -> tuple[Array, Array]:

@@ -1,8 +1,8 @@
 """Estimates the payload of a link from the states of a plant, and publishes it: see `identification/payload.py`.
 
 It takes every `plant_state` under command, and publishes `payload` (`dyn_service_msgs/LinkPayload`) in its namespace
-`rate_hz` times a second. A controller with `payload_error` uses it. After a missed state, or a time without command, a new
-window begins. The service `~/reset` begins the estimate again, after a grasp or a release.
+`rate_hz` times a second. A controller with `payload_error` uses it. After a missed state, or a time without command, a
+new window begins. The service `~/reset` begins the estimate again, after a grasp or a release.
 """
 
 from __future__ import annotations

@@ -48,16 +48,14 @@ def test_states_in_payloads_out(tmp_path: Path) -> None:
         nodes.until(lambda: payloads and payloads[-1].header.stamp.seconds() >= 1.8)
     payload = payloads[-1]
     assert (payload.header.frame_id, payload.fingerprint) == ("pendulum", robot.fingerprint)
-    # One hinge knows the first moment and the inertia about it, not the mass.
-    assert payload.mass * payload.com[2] == pytest.approx(-0.5, abs=1e-4)
+    # One hinge knows the first moment and the inertia about it, not the mass. 18 windows beside a noise of 0.2 N m.
+    assert payload.mass * payload.com[2] == pytest.approx(-0.5, abs=0.01)
     assert payload.errors[0] > 0.1 * payload.mass
 
 
 @pytest.mark.slow
 def test_a_launch_tracks_better_with_the_estimate(tmp_path: Path) -> None:
-    """The shipped Panda in lockstep, with 0.3 kg that the controller's model lacks: without the estimate the error after
-    8 s is as before.
-    """
+    """The shipped Panda in lockstep, with 0.3 kg that the controller's model lacks."""
     rms = {}
     for name, error in (("without", "0.0"), ("with", "0.02")):
         report = tmp_path / name
