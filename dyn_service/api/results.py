@@ -807,7 +807,7 @@ class ContactDynamics:
 
 
 @dataclass(frozen=True, eq=False)
-class ConstraintForceCauses(Unpacked):
+class ConstraintForceCauses:
     """The wrench [torque; force] of each joint by its cause. Row k belongs to `joints[k]`, at that joint's origin; over
     the last axes all causes sum to the wrench of `ConstraintForces`.
 

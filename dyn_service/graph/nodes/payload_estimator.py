@@ -1,4 +1,4 @@
-"""Estimates the payload of a link from the states of a plant, and publishes it: see `identification/payload.py`.
+"""Estimates the payload of a link from the states of a plant, and publishes it: see `identification/payloads.py`.
 
 It takes every `plant_state` under command, and publishes `payload` (`dyn_service_msgs/LinkPayload`) in its namespace
 `rate_hz` times a second. A controller with `payload_error` uses it. After a missed state, or a time without command, a
