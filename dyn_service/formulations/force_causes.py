@@ -22,9 +22,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dyn_service.api.arrays import broadcast, vectors
-from dyn_service.api.cost import BODY_S, CALL_S, COPIES, NUMBER_S, Cost, count, given_shape, leading, overlay_lead
-from dyn_service.api.cost import wrench_shapes
+from dyn_service.api.arrays import vectors
+from dyn_service.api.cost import (
+    BODY_S,
+    CALL_S,
+    COPIES,
+    NUMBER_S,
+    Cost,
+    count,
+    given_shape,
+    leading,
+    overlay_lead,
+    wrench_shapes,
+)
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.api.results import ConstraintForceCauses
 from dyn_service.api.spec import Dimensions
