@@ -7,6 +7,9 @@ regression  robust weighted least squares with standard errors for correlated no
 fit         `identify`: delay, friction terms, fit and check on different motions
 payloads    the payload of a link, from recordings, from poses at rest, or while the robot moves
 result      `Identification`: parameters, errors, directions that the data do not show
+inertias    parameters of possible links that are nearest to an estimate: a conic program
+physical_robot  `physical`: an identification as a robot that can exist
+robot_files     the identified robot as a robot file and a joint file
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from dyn_service.support.lazy_names import lazy_names
 if TYPE_CHECKING:
     from dyn_service.identification.fit import identify
     from dyn_service.identification.payloads import PayloadEstimate, PayloadEstimator, identify_payload
+    from dyn_service.identification.physical_robot import PhysicalIdentification, physical
     from dyn_service.identification.recordings import Recording, read_recording
     from dyn_service.identification.result import Identification, JointFriction, UnknownDirection
+    from dyn_service.identification.robot_files import write_robot
     from dyn_service.identification.signals import Motion, filter_motion, propose_cutoff
     from dyn_service.identification.terms import InertialModel, inertial_model
 
@@ -30,14 +35,17 @@ __all__ = [
     "Motion",
     "PayloadEstimate",
     "PayloadEstimator",
+    "PhysicalIdentification",
     "Recording",
     "UnknownDirection",
     "filter_motion",
     "identify",
     "identify_payload",
     "inertial_model",
+    "physical",
     "propose_cutoff",
     "read_recording",
+    "write_robot",
 ]
 
 __getattr__ = lazy_names(
@@ -45,8 +53,10 @@ __getattr__ = lazy_names(
     {
         "dyn_service.identification.fit": "identify",
         "dyn_service.identification.payloads": "PayloadEstimate PayloadEstimator identify_payload",
+        "dyn_service.identification.physical_robot": "PhysicalIdentification physical",
         "dyn_service.identification.recordings": "Recording read_recording",
         "dyn_service.identification.result": "Identification JointFriction UnknownDirection",
+        "dyn_service.identification.robot_files": "write_robot",
         "dyn_service.identification.signals": "Motion filter_motion propose_cutoff",
         "dyn_service.identification.terms": "InertialModel inertial_model",
     },

@@ -71,8 +71,8 @@ FIRST_SHARE, LEAST_SHARE = 1.0, 0.01
 SLOWEST_SHARE = 0.05
 """Joints that hardly moved count as if they had moved at this share of their limit, so that all parameters matter."""
 
-SHARE_ITERATIONS = 4
-"""The share changes by less than a tenth afterwards, which matters to no digit that is printed."""
+SHARE_ITERATIONS = 5
+"""The search of the share ends earlier when it changes by less than a tenth, which hardly changes any parameter."""
 
 LONGEST_DELAY_S = 0.1
 
@@ -182,6 +182,8 @@ def identify(
         _joined(comparisons),
         unknown_directions(model, fast, estimate, covariance, noise),
         regression.correlated_rows,
+        tuple(terms),
+        regression,
     )
 
 
@@ -207,7 +209,10 @@ class _Problem:
             P = G * regression.prior_scale / problem.share**2
             determined = nb - float(np.sum(P * regression.posterior[:nb, :nb]))
             share = float(np.sqrt(delta @ G @ delta / max(determined, 1.0)))
+            change = share / problem.share
             problem = replace(problem, share=max(share, LEAST_SHARE))
+            if 0.9 < change < 1.1:
+                break
         return problem
 
     def information(self) -> Array:
@@ -414,11 +419,11 @@ def _comparison(
     fitted = X @ estimate[: X.shape[-1]] + spring
     file = smooth_rows(motion, np.asarray(model.robot.inverse_dynamics(motion.q, motion.v, motion.a)))
     measured = sample.target(delay) + spring
-    return Comparison(motion.t[kept_samples(motion)], measured, file, fitted, sample.used, is_fit, is_check)
+    return Comparison(motion.t[kept_samples(motion)], measured, file, fitted, sample.used, is_fit, is_check, X)
 
 
 def _joined(comparisons: Sequence[Comparison]) -> Comparison:
-    names = ("t", "measured", "file", "fitted", "usable", "is_fit", "is_check")
+    names = ("t", "measured", "file", "fitted", "usable", "is_fit", "is_check", "columns")
     return Comparison(*(np.concatenate([getattr(one, name) for one in comparisons]) for name in names))
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.identification.regression import Regression
 from dyn_service.identification.terms import FrictionTerm, InertialModel
 
 TYPICAL_STATES = 300
@@ -71,7 +72,8 @@ class Comparison:
     """Measured and computed efforts, all filtered alike.
 
     t (m,) s; measured, file, fitted (m, nv): effort measured, of the robot's file, of the identification. usable
-    (m, nv). is_check (m,): whether the row checks; the others were fitted, except for those in neither.
+    (m, nv). is_check (m,): whether the row checks; the others were fitted, except for those in neither. columns (m, nv,
+    p): of the base parameters, then of the friction terms; fitted = columns estimate + springs.
     """
 
     t: Array
@@ -81,6 +83,7 @@ class Comparison:
     usable: NDArray[np.bool_]
     is_fit: NDArray[np.bool_]
     is_check: NDArray[np.bool_]
+    columns: Array
 
     def rms(self, model: str, part: str) -> Array:
         """Rms error (nv,) of `model`, "file" or "fitted", in the rows of `part`, "fit" or "check"; NaN without rows."""
@@ -98,6 +101,7 @@ class Identification:
     parameters. friction: by joint. noise (nv,): standard deviation of filtered efforts. delay_s: of the efforts after
     the positions, and its standard error, 0 if it was known or is not significant. comparison: efforts of the rows of
     fit and check. unknown: what the data do not show. correlated_rows: rows over which residuals are correlated.
+    terms: of friction. regression: of base parameters, terms, and the delay if it is estimated, together.
     """
 
     robot: RobotQueries
@@ -114,6 +118,8 @@ class Identification:
     comparison: Comparison
     unknown: tuple[UnknownDirection, ...]
     correlated_rows: int
+    terms: tuple[FrictionTerm, ...]
+    regression: Regression
 
     @property
     def names(self) -> tuple[str, ...]:

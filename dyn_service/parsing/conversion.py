@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from dyn_service.parsing.files import URDF_ROOT, completed, read_file, root_of, 
 from dyn_service.parsing.mjcf.joints import ASSETS
 from dyn_service.parsing.shapes import FORMATS, mesh_file, without_capsules
 from dyn_service.parsing.writing import mjcf, sdf, urdf
+from dyn_service.support.files import replacement
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,24 +77,68 @@ def convert(
         DynError: The source is invalid, or cannot be expressed in the format.
         InvalidArgumentError: Unknown format, or the target exists or cannot be written.
     """
-    format_name = format_of(target, format)
-    if not force and Path(target).exists():
-        raise InvalidArgumentError(f"{os.fspath(target)} already exists: --force overwrites it", path="target")
+    # before the source is read, because that takes seconds
+    format_of(target, format)
+    if not force:
+        _check_absent(Path(target))
     described = read_file(source, arguments=arguments)
     description = completed(described, root, joints, mimic, loops, source)  # type: ignore[arg-type]  # `rooted` checks the value
-    folders = (Path(os.path.abspath(path)).parent for path in (source, target))
+    return write_files(description, target, source=source, format=format, force=force)
+
+
+def write_files(
+    description: Description,
+    target: str | os.PathLike[str],
+    *,
+    source: str | os.PathLike[str] | None,
+    format: str | None = None,
+    force: bool = False,
+    comment: str = "",
+    joint_file: bool = False,
+) -> list[Note]:
+    """Writes a robot to a file, and to a joint file what its format lacks: the loops and motors of a robot with loops.
+
+    source: the robot's file, to find its meshes; None: no shapes are written. comment: the first lines of the files.
+    joint_file: also write a joint file with the passive parameters of joints, with the suffix `.joints.yaml`.
+
+    Returns:
+        Notes on what was lost, first when the robot was read, then when it was written.
+
+    Raises:
+        UnimplementedError: The format lacks a joint type of the robot.
+        FailedPreconditionError: The robot has closed loops that are no loop joints.
+        InvalidArgumentError: Unknown format, or a file exists or cannot be written.
+    """
+    format_name = format_of(target, format)
+    folders = None if source is None else Path(os.path.abspath(source)).parent, Path(os.path.abspath(target)).parent
+    loops_apart = format_name == "urdf" and bool(description.loop_joints) and not description.unread_loops
+    joints_target = Path(target).with_suffix(joint_files.JOINTS_SUFFIX if joint_file else joint_files.LOOPS_SUFFIX)
     texts: dict[Path, str] = {}
-    if format_name == "urdf" and description.loop_joints and not description.unread_loops:
-        loops_file = Path(target).with_suffix(joint_files.LOOPS_SUFFIX)
-        if not force and loops_file.exists():
-            raise InvalidArgumentError(f"{loops_file} already exists: --force overwrites it", path="target")
-        texts[loops_file] = joint_files.written(description)
+    apart = description if loops_apart else replace(description, loop_joints=())
+    if joint_file or loops_apart:
+        text = joint_files.written(apart, passive=joint_file)
+        texts[joints_target] = "".join(f"# {line}\n" for line in comment.splitlines()) + text
+    if loops_apart:
         description = replace(description, loop_joints=())
+    if joint_file and format_name == "urdf":
+        # As transmissions, armatures would make motors of some joints, and so none of the others.
+        joints = tuple(replace(joint, armature=0.0) for joint in description.joints)
+        description = replace(description, joints=joints)
     text, missing = written(description, format_name, *folders)
-    missing += [Note("changed", f"joint file '{path}'", _LOOPS_APART) for path in texts]
+    texts[Path(target)] = _with_comment(text, comment)
+    if joint_file:
+        missing = [note for note in missing if not note.text.endswith(urdf.USE_JOINT_FILE)]
+    if loops_apart:
+        missing.append(Note("changed", f"joint file '{joints_target}'", _LOOPS_APART))
+    for path in texts if not force else ():
+        _check_absent(path)
     try:
-        for path, content in {Path(target): text, **texts}.items():
-            path.write_text(content, encoding="utf-8")
+        with ExitStack() as files:
+            for path, content in texts.items():
+                if path.exists() and not path.is_file():  # such as /dev/stdout, which cannot be replaced
+                    path.write_text(content, encoding="utf-8")
+                else:
+                    files.enter_context(replacement(path)).write(content.encode())
     except OSError as error:
         raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}", path="target") from None
     reading_notes = (note for note in description.notes if note.kind in _MISSING)
@@ -99,6 +146,20 @@ def convert(
         *(note for note in reading_notes if not any(phrase in note.text for phrase in (UNUSED_SHAPES, ASSETS))),
         *missing,
     ]
+
+
+def _check_absent(path: Path) -> None:
+    if path.exists():
+        raise InvalidArgumentError(f"{path} already exists: --force overwrites it", path="target")
+
+
+def _with_comment(text: str, comment: str) -> str:
+    """Returns XML with a comment after its declaration."""
+    if not comment:
+        return text
+    declaration, _, rest = text.partition("\n")
+    # XML allows no `--` in comments
+    return f"{declaration}\n<!--\n{re.sub('-(?=-)', '- ', comment)}\n-->\n{rest}"
 
 
 def urdf_of(path: str | os.PathLike[str]) -> str:

@@ -54,6 +54,9 @@ from dyn_service.support.suggestions import did_you_mean
 LOOPS_SUFFIX = ".loops.yaml"
 """Suffix of the joint file with the loops of a robot that is written as URDF."""
 
+JOINTS_SUFFIX = ".joints.yaml"
+"""Suffix of the joint file with the passive parameters of a robot that is written with them."""
+
 
 class JointEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The parameters of a joint; None: not given. Names and units as in the module's docstring."""
@@ -145,8 +148,11 @@ def with_joint_file(description: Description, source: str | os.PathLike[str] | D
     return replace(described, notes=(*description.notes, *notes))
 
 
-def written(description: Description) -> str:
-    """Returns the text of a joint file with the loop joints and motors of a robot."""
+def written(description: Description, *, passive: bool = False) -> str:
+    """Returns the text of a joint file with the loop joints and motors of a robot.
+
+    passive: also with the passive parameters of its joints that have an effect.
+    """
     loops: dict[str, Any] = {}
     for joint in description.loop_joints:
         entry: dict[str, Any] = {"type": joint.type, "parent": joint.parent, "child": joint.child}
@@ -157,9 +163,35 @@ def written(description: Description) -> str:
         if "axis" in joint.moves.parameters:
             entry["axis"] = (joint.axis + 0.0).tolist()
         loops[joint.name] = {**entry, **({"pitch": joint.pitch} if joint.moves.threaded else {})}
-    drives = {joint.name: {"driven": joint.driven} for joint in description.joints if joint.driven is not None}
-    document = {"robot": description.name, "loops": loops, **({"joints": drives} if drives else {})}
+    joints = {}
+    for described in description.joints:
+        fields = _passive_fields(described) if passive else {}
+        if described.driven is not None:
+            fields["driven"] = described.driven
+        if fields:
+            joints[described.name] = fields
+    document = {
+        "robot": description.name,
+        **({"loops": loops} if loops else {}),
+        **({"joints": joints} if joints else {}),
+    }
     return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120))
+
+
+def _passive_fields(joint: Joint) -> dict[str, Any]:
+    """Returns the passive parameters of a joint that have an effect, by their keys."""
+    fields: dict[str, Any] = {}
+    for parameter, partner in (
+        ("damping", ""),
+        ("friction", "friction_width"),
+        ("armature", ""),
+        ("stiffness", "rest"),
+    ):
+        if getattr(joint, parameter):
+            fields |= {
+                key: float(getattr(joint, key)) for key in (parameter, partner) if getattr(joint, key, None) is not None
+            }
+    return fields
 
 
 def _loop_joint(description: Description, name: str, file: JointFile, document: Document) -> LoopJoint:

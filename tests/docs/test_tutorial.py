@@ -1,4 +1,4 @@
-"""The tutorial, followed word by word: its files are written, its commands run, what it says they print is printed."""
+"""The tutorials, followed word by word: its files are written, its commands run, what it says they print is printed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from docs.pages import ROOT
 
-PAGE = ROOT / "docs" / "tutorial.md"
+PAGES = ("tutorial.md", "identified-controller.md")
 _BLOCK = re.compile(
     r"^(?:<!-- in place of: (?P<replace>[^\n]+) -->\n\n)?(?:<!-- beside: (?P<beside>[^\n]+) -->\n\n)?"
     r'```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$',
@@ -41,8 +41,8 @@ class Step(NamedTuple):
     beside: str = ""
 
 
-def steps() -> Iterator[Step]:
-    for block in _BLOCK.finditer(PAGE.read_text(encoding="utf-8")):
+def steps(page: str) -> Iterator[Step]:
+    for block in _BLOCK.finditer((ROOT / "docs" / page).read_text(encoding="utf-8")):
         if block["title"]:
             yield Step(block["title"], block["replace"] or "", block["text"], [])
         elif block["kind"] == "console":
@@ -74,7 +74,8 @@ def another_terminal(command: str, folder: Path, environment: dict[str, str]) ->
     assert launch.returncode in (0, 1)  # 1 where a machine was too busy for the plant's watchdog
 
 
-def test_word_by_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_word_by_word(page: str, tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, words in {"python": [sys.executable], "dyn": [sys.executable, "-m", "dyn_service"]}.items():
@@ -86,7 +87,7 @@ def test_word_by_word(tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     environment["XDG_RUNTIME_DIR"] = str(runtime)  # this user's other launches are not to be seen
     environment["PYTEST_ADDOPTS"] = "-p dyn_service.hil.plugin"  # as where the package is installed
-    followed = list(steps())
+    followed = list(steps(page))
     assert len(followed) >= 8
     for parallel, group in groupby(followed, key=lambda step: step.beside):
         with ExitStack() as stack:

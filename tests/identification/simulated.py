@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import xml.etree.ElementTree as ET
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from dyn_service.identification import InertialModel, Recording, inertial_model
 from tests.conftest import URDF
 
 Array = NDArray[np.float64]
+MotionFunction = Callable[[Array], tuple[Array, Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Experiment:
         return Recording(self.t, q, np.round(effort / step) * step, self.robot.joint_names)
 
 
-def multi_sine(robot: Robot, rng: np.random.Generator, period_s: float = 10.0, harmonics: int = 8):  # noqa: ANN201
+def multi_sine(robot: Robot, rng: np.random.Generator, period_s: float = 10.0, harmonics: int = 8) -> MotionFunction:
     """Returns a function of t that returns q, v, a of random sines within a share of the limits."""
     limits = robot.limits
     lower, upper = np.maximum(limits.lower, -2.5), np.minimum(limits.upper, 2.5)

@@ -25,6 +25,9 @@ from dyn_service.parsing.writing.text import (
     sizes,
 )
 
+USE_JOINT_FILE = ": use a joint file"
+"""End of notes on values that a joint file can hold."""
+
 
 def write(description: Description) -> tuple[str, list[Note]]:
     """Returns the text, and a note on each thing that URDF cannot express.
@@ -119,7 +122,7 @@ def _losses(joint: Joint) -> list[Note]:
         losses.append(f"its spring, stiffness {joint.stiffness:g}, rest position {joint.rest:g}")
     if joint.friction and joint.friction_width is not None:
         losses.append(f"its friction width {joint.friction_width:g}")
-    notes = [Note("dropped", f"joint '{joint.name}'", f"{text}, is not written: use a joint file") for text in losses]
+    notes = [Note("dropped", f"joint '{joint.name}'", f"{text}, is not written{USE_JOINT_FILE}") for text in losses]
     if joint.moves.drake:
         text = f"a joint of type {joint.type}, which URDF does not have: written with Drake's element"
         notes.append(Note("changed", f"joint '{joint.name}'", text))

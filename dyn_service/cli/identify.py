@@ -1,0 +1,255 @@
+"""`dyn identify`: the parameters of a robot from a recorded motion, as a robot file that loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dyn_service.cli.console import (
+    ROBOT,
+    Joints,
+    Json,
+    Mimic,
+    UsageError,
+    XacroArguments,
+    assigned,
+    robot_file,
+    say,
+    say_json,
+    shipped_robots,
+    tell,
+)
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from dyn_service.identification.physical_robot import PhysicalIdentification
+    from dyn_service.model.description import Note
+
+_Recording = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RECORDING", help="A bag (MCAP), a launch's report, or a CSV or NPZ file: times, positions, efforts."
+    ),
+]
+_Robot = Annotated[Path, typer.Argument(metavar="ROBOT", help=ROBOT, autocompletion=shipped_robots)]
+_Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="The robot file to write: .urdf, .xml or .sdf. Next to it: a joint file, .joints.yaml, with friction and "
+        "armatures, and a page, .html. (default: print only)",
+    ),
+]
+_Check = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE|FILE",
+        help="Share of the recording, 0 to 0.5, or another recording, that is not fitted. (default: a third)",
+    ),
+]
+_Still = Annotated[
+    list[str] | None,
+    typer.Option(metavar="JOINT:=POSITION", help="A joint that is not in the recording and stood still, rad or m."),
+]
+_Columns = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Joints of the columns of an NPZ file, separated by commas.")
+]
+_Friction = Annotated[
+    str,
+    typer.Option(metavar="KINDS", help="Terms of friction, separated by commas, of those of the default; empty: none."),
+]
+_Cutoff = Annotated[float | None, typer.Option(metavar="HZ", help="Of the filters. (default: proposed from the data)")]
+_Delay = Annotated[
+    float | None, typer.Option(metavar="S", help="By which efforts arrive after positions. (default: estimated)")
+]
+_FileError = Annotated[
+    float, typer.Option(metavar="X", help="Standard error of the file's masses and inertias, relative to them.")
+]
+_Margin = Annotated[
+    float, typer.Option(metavar="X", help="Least mass of a link, and square of its least extent, relative to the file.")
+]
+
+
+def identify(
+    recording: _Recording,
+    robot: _Robot,
+    arguments: XacroArguments = None,
+    output: _Output = None,
+    check: _Check = None,
+    friction: _Friction = "viscous,coulomb,offset,asymmetric,stribeck",
+    form: Annotated[str, typer.Option(help="effort; momentum and energy need no accelerations.")] = "effort",
+    cutoff: _Cutoff = None,
+    delay: _Delay = None,
+    still: _Still = None,
+    columns: _Columns = None,
+    topic: Annotated[str, typer.Option(metavar="TOPIC", help="Joint states of a bag.")] = "/joint_states",
+    file_error: _FileError = 1.0,
+    margin: _Margin = 0.01,
+    joints: Joints = None,
+    mimic: Mimic = True,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    json_output: Json = False,
+) -> int:
+    """Identify a robot from a recorded motion: inertias, friction, errors before and after; write it as a file.
+
+    The links of the new file are bodies that can exist. What the recording does not determine stays near the file.
+    Exit status 1 if efforts of the check, which is not fitted, differ more than with the old file: no robot is written.
+    """
+    from dyn_service.engine.robot import Robot
+    from dyn_service.identification import identify as identified
+    from dyn_service.identification import read_recording
+    from dyn_service.identification.physical_robot import physical
+
+    file = robot_file(robot)
+    _check_outputs(output, force)
+    positions = _positions(still)
+    with _step(f"reading {recording}"):
+        model = Robot.from_file(file, arguments=assigned(arguments), joints=joints, mimic=mimic)
+        options: dict[str, Any] = {"joints": _names(columns), "still": positions, "topic": topic}
+        motion = read_recording(recording, model, **options)
+        share = _share(check)
+        check_motion: Any = read_recording(Path(check), model, **options) if check and share is None else share
+    options = {"friction": _names(friction) or (), "form": form, "cutoff_hz": cutoff, "delay_s": delay}
+    if check_motion is not None:
+        options["check"] = check_motion
+    with _step(f"identifying {len(model.joint_names)} joints from {motion.t[-1] - motion.t[0]:.3g} s of motion"):
+        identification = identified(model, motion, still=positions, **options)
+        result = physical(identification, file_error=file_error, margin=margin)
+    output_files: dict[str, Any] = {"files": [], "notes": []}
+    if output is not None:
+        with _step(f"writing {output}"):
+            output_files = _write(result, recording, file, output, force)
+    if json_output:
+        say_json(_as_map(result) | output_files | {"notes": list(map(asdict, output_files["notes"]))})
+    else:
+        _print(result, output_files)
+    if result.improves is False:
+        raise FailedPreconditionError(
+            "the identified robot predicts the motion of the check no better than its file: record a longer or faster "
+            "motion, or lower --cutoff; no robot file is written"
+        )
+    return 0
+
+
+def _check_outputs(output: Path | None, force: bool) -> None:
+    """Refuses what cannot be written before the work begins."""
+    from dyn_service.parsing.conversion import format_of
+    from dyn_service.parsing.joint_files import JOINTS_SUFFIX
+
+    if output is None:
+        return
+    format_of(output)
+    if not output.parent.is_dir():
+        raise InvalidArgumentError(f"{output.parent} is not a folder", path="output")
+    for path in (output, output.with_suffix(JOINTS_SUFFIX), output.with_suffix(".html")):
+        if path.exists() and not force:
+            raise InvalidArgumentError(f"{path} already exists: --force overwrites it", path="output")
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name for entry in text.split(",") if (name := entry.strip())]
+
+
+def _share(check: str | None) -> float | None:
+    """Returns the share of the recording for the check; None: the default, or a file."""
+    try:
+        return None if check is None else float(check)
+    except ValueError:
+        return None
+
+
+def _positions(still: list[str] | None) -> dict[str, float]:
+    try:
+        return {name: float(text) for name, text in assigned(still).items()}
+    except ValueError as error:
+        raise UsageError(f"--still: {error}") from None
+
+
+@contextmanager
+def _step(text: str) -> Iterator[None]:
+    """Shows what is being done: on a terminal until it is done, else as a line."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from dyn_service.support.logs import printable
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        tell(text)
+        yield
+        return
+    with console.status(escape(printable(text))):
+        yield
+
+
+def _write(result: PhysicalIdentification, recording: Path, file: Path, output: Path, force: bool) -> dict[str, Any]:
+    """Writes the page, and the robot unless it is worse than its file; each file as a whole or not at all."""
+    from dyn_service.graph.report.identification import identification_page
+    from dyn_service.identification.robot_files import write_robot
+    from dyn_service.support.files import replacement
+
+    page = output.with_suffix(".html")
+    html = identification_page(result, recording.name)
+    files: list[Path] = []
+    notes: list[Note] = []
+    with replacement(page) as target:
+        target.write(html.encode())
+        if result.improves is not False:
+            robot: Any = result.identification.robot
+            files, notes = write_robot(
+                robot, result.parameters.theta, output, recording=recording.name, source=file,
+                friction_widths=result.friction_widths, remarks="\n".join(result.warnings), force=force,
+            )  # fmt: skip
+    return {"files": [*map(str, files), str(page)], "notes": notes}
+
+
+def _print(result: PhysicalIdentification, output_files: dict[str, Any]) -> None:
+    from dyn_service.parsing.report import table
+
+    say(result.identification)
+    errors = result.errors("check" if result.improves is not None else "fit")
+    width = max(map(len, result.identification.joints))
+    part = "check, not fitted" if result.improves is not None else "fit"
+    say(f"\nrms error of efforts, {part}:\n{'':<{width}}{''.join(f'{name:>15}' for name in errors)}")
+    for joint, *values in zip(result.identification.joints, *errors.values(), strict=True):
+        say(f"{joint:<{width}}{''.join(f'{value:>15.3g}' for value in values)}")
+    for line in result.warnings:
+        say(f"warning: {line}")
+    for line in table(output_files["notes"]):
+        say(line)
+    if output_files["files"]:
+        say(f"{', '.join(output_files['files'])} written")
+
+
+def _as_map(result: PhysicalIdentification) -> dict[str, Any]:
+    """Returns the result as plain values; arrays by joint or by base parameter."""
+    identification = result.identification
+
+    def by_joint(values: Any) -> dict[str, float | None]:
+        return {
+            joint: float(x) if x == x else None for joint, x in zip(identification.joints, values, strict=True)
+        }  # NaN, without rows, is null
+
+    columns = (identification.model.file_values, identification.estimate, identification.standard_errors)
+    physical = result.parameters.values[: len(identification.names)]
+    return {
+        "cutoff_hz": identification.cutoff_hz,
+        "delay_s": identification.delay_s,
+        "delay_error_s": identification.delay_error_s,
+        "rms": {part: {name: by_joint(x) for name, x in result.errors(part).items()} for part in ("fit", "check")},
+        "base_parameters": [
+            {"name": name, "file": a, "least_squares": b, "standard_error": s, "physical": c}
+            for name, a, b, s, c in zip(identification.names, *(x.tolist() for x in (*columns, physical)), strict=True)
+        ],
+        "friction": {name: dict(joint.values) for name, joint in identification.friction.items()},
+        "other_terms": result.other_terms,
+        "unknown": list(map(str, identification.unknown)),
+        "warnings": result.warnings,
+    }

@@ -1,0 +1,121 @@
+"""`dyn identify`: what it prints and writes, what it refuses, what an interruption leaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dyn_service import Robot
+from tests.cli.test_command_line import DYN, here
+from tests.conftest import ROOT, URDF
+from tests.identification.simulated import Experiment
+
+SCARA = URDF / "scara.urdf"
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recording of a SCARA whose numbers are not its file's, and one that its file explains better."""
+    path = tmp_path_factory.mktemp("recordings")
+    robot = Robot.from_file(SCARA)
+    recording = Experiment.of(robot, seed=1, duration_s=8.0, rate_hz=250.0).recording(0)
+    arrays = {"t": recording.t, "q": recording.q, "tau": recording.effort}
+    np.savez(path / "motion.npz", **arrays)
+    # efforts of the first half say nothing about the second
+    arrays["tau"] = np.where(recording.t[:, None] < 4.0, -3.0, 1.0) * recording.effort
+    np.savez(path / "broken.npz", **arrays)
+    return path
+
+
+@pytest.fixture
+def identify(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    return lambda *arguments: here(monkeypatch, capsys, "identify", *map(str, arguments))
+
+
+def test_what_it_prints_and_writes(identify: Command, folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new.urdf"
+    status, out, err = identify(folder / "motion.npz", "scara", "-o", target)
+    assert status == 0, err
+    for text in (
+        "cut-off",
+        "delay of efforts",
+        "rms error of efforts, check, not fitted:",
+        "standard error",
+        "friction",
+    ):
+        assert text in out
+    assert "reading" in err
+    assert "identifying 4 joints" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.html", "new.joints.yaml", "new.urdf"]
+    robot = Robot.from_file(target, joints=tmp_path / "new.joints.yaml")
+    assert robot.joint_names == Robot.from_file(SCARA).joint_names
+    assert "identified from motion.npz" in target.read_text()
+    status, _, err = identify(folder / "motion.npz", "scara", "-o", target)
+    assert (status, "already exists" in err) == (1, True)
+
+
+def test_json_has_the_same_numbers(identify: Command, folder: Path) -> None:
+    status, out, _ = identify(folder / "motion.npz", "scara", "--json", "--check", "0.25")
+    content: dict[str, Any] = json.loads(out)
+    assert status == 0
+    assert set(content["rms"]["check"]) == {"file", "least squares", "physical", "new files"}
+    assert content["base_parameters"][0].keys() == {"name", "file", "least_squares", "standard_error", "physical"}
+    assert content["files"] == []
+
+
+def test_another_recording_checks(identify: Command, folder: Path) -> None:
+    status, out, err = identify(
+        folder / "motion.npz", "scara", "--check", folder / "motion.npz", "--friction", "coulomb"
+    )
+    assert status == 0, err
+    assert "viscous" not in out
+
+
+def test_a_robot_that_is_no_better_is_not_written(identify: Command, folder: Path, tmp_path: Path) -> None:
+    arguments = (folder / "motion.npz", "scara", "--check", folder / "broken.npz", "-o", tmp_path / "new.urdf")
+    status, out, err = identify(*arguments)
+    if "no better" not in err:
+        pytest.fail(out + err)
+    assert status == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["new.html"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["nowhere.npz", "scara"], 1, "nowhere.npz"),
+        (["{motion}", "scara", "-o", "new.stl"], 1, "new.stl"),
+        (["{motion}", "scara", "-o", "nowhere/new.urdf"], 1, "nowhere is not a folder"),
+        (["{motion}", "scara", "--still", "wrist"], 2, "wrist"),
+        (["{motion}", "scara", "--still", "wrist:=far"], 2, "far"),
+        (["{motion}", "scara", "--check", "0.7"], 1, "0.7"),
+        (["{motion}", "scara", "--margin", "2"], 1, "margin"),
+        (["{motion}", "scara", "--file-error", "0"], 1, "file_error"),
+        (["{motion}", "panda"], 1, "joints"),
+    ],
+)
+def test_refusals(identify: Command, folder: Path, arguments: list[str], status: int, words: str) -> None:
+    exit_status, _, err = identify(*(text.format(motion=folder / "motion.npz") for text in arguments))
+    assert (exit_status, words in err) == (status, True), err
+
+
+@pytest.mark.slow
+def test_an_interruption_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
+    command = [*DYN, "identify", folder / "motion.npz", "scara", "-o", tmp_path / "new.urdf"]
+    with subprocess.Popen(list(map(str, command)), cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "identifying" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stderr.read()
+    assert process.returncode == 130, rest
+    assert list(tmp_path.iterdir()) == []
