@@ -33,6 +33,8 @@ import numpy as np
 
 from dyn_service.api.queries import Array, Overlay, Payload, RobotQueries
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.identification.recordings import Recording
+from dyn_service.identification.signals import filter_motion
 
 _LARGEST_MASS = 100.0
 """kg, standard deviation of the mass before any data: larger than what robots carry, so that it decides nothing that
@@ -184,9 +186,10 @@ class _Equations:
 
 def identify_payload(
     robot: RobotQueries,
-    recording: Mapping[str, Any],
+    recording: Mapping[str, Any] | Recording,
     link: str,
     *,
+    still: Mapping[str, float] | None = None,
     friction: bool = True,
     window_s: float = 0.2,
     extent_m: float = 0.3,
@@ -197,8 +200,9 @@ def identify_payload(
         robot: The robot without the payload.
         recording: t (n,) s, q (n, nq) rad | m, v (n, nv) rad/s | m/s, tau (n, nv) N m | N at the same times, as
             `dyn_service.graph.bags.recording` returns. A column of tau may be NaN: its effort was not measured.
-            Without t or v: poses at rest, in any order.
+            Without t or v: poses at rest, in any order. Or a `Recording`; without velocities it is filtered first.
         link: Its name.
+        still: Positions of joints that are not in a `Recording` because they stood still.
         friction: Whether to estimate, per joint, Coulomb and viscous friction that the model lacks as well. Poses at
             rest do not show it: approach each pose from both sides.
         window_s: Length of a window, s; motion faster than 2 / window_s Hz has little weight.
@@ -211,16 +215,16 @@ def identify_payload(
         FailedPreconditionError: The robot has closed loops.
     """
     equations = _Equations(robot, link, friction)
-    moving = "t" in recording and "v" in recording
-    arrays = _checked(robot, recording, ("t", "q", "v", "tau") if moving else ("q", "tau"))
+    columns = recording if isinstance(recording, Mapping) else _columns_of(robot, recording, still)
+    moving = "t" in columns and "v" in columns
+    arrays = _checked(robot, columns, ("t", "q", "v", "tau") if moving else ("q", "tau"))
     _positive(window_s=window_s, extent_m=extent_m)
     if not moving:
         matrix, right = equations.at_rest(arrays["q"], arrays["tau"])
     else:
         parts = [slice(a, b) for a, b in _windows(arrays["t"], window_s)]
-        pairs = [
-            equations.window(*(arrays[name][part] for name in ("t", "q", "v", "tau")), held=False) for part in parts
-        ]
+        t, q, v, tau = (arrays[name] for name in ("t", "q", "v", "tau"))
+        pairs = [equations.window(t[part], q[part], v[part], tau[part], held=False) for part in parts]
         matrix, right = np.stack([A for A, _ in pairs]), np.stack([b for _, b in pairs])
     factor, noise = _weighted(matrix, right, equations, arrays["measured"])
     return _physical(equations, factor, noise, extent_m, len(right))
@@ -305,13 +309,14 @@ class PayloadEstimator:
         self._samples.append((begin + dt, np.array(q), np.array(v), np.array(tau)))
         if begin + dt - self._samples[0][0] < self.window_s - 0.5 * dt:
             return False
-        t, *arrays = (np.array(column) for column in zip(*self._samples, strict=True))
+        columns = zip(*self._samples, strict=True)
+        t, q, v, tau = (np.array(column, dtype=np.float64) for column in columns)
         if len(t) < 8:
             raise InvalidArgumentError(
                 f"window_s must be at least 8 updates of {dt:g} s, found {self.window_s:g}", path="window_s"
             )
-        if all(np.isfinite(array).all() for array in arrays):
-            self._take(*self._equations.window(t, *arrays, held=True), float(t[-1] - t[0]) / 2.0)
+        if all(np.isfinite(array).all() for array in (q, v, tau)):
+            self._take(*self._equations.window(t, q, v, tau, held=True), float(t[-1] - t[0]) / 2.0)
         half = int(np.searchsorted(t, (t[0] + t[-1]) / 2.0))
         self._samples = self._samples[half:]
         return True
@@ -355,7 +360,7 @@ class PayloadEstimator:
 def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[str]) -> dict[str, Array]:
     widths = {"t": (), "q": (robot.nq,), "v": (robot.nv,), "tau": (robot.nv,)}
     arrays: dict[str, Array] = {}
-    measured = np.ones(robot.nv, dtype=bool)
+    measured: Any = np.ones(robot.nv, dtype=bool)
     for name in names:
         if name not in recording:
             raise InvalidArgumentError(
@@ -363,7 +368,7 @@ def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[
             )
         array = np.asarray(recording[name], dtype=np.float64)
         if name == "tau" and array.ndim == 2:
-            measured = ~np.isnan(array).all(axis=0)
+            measured = np.asarray(~np.isnan(array).all(axis=0))
             # Rows of these joints get no weight, so that any number does.
             array = np.where(measured, array, 0.0)
         rows = len(arrays[names[0]]) if arrays else (array.shape or (0,))[0]
@@ -381,6 +386,16 @@ def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[
     return arrays
 
 
+def _columns_of(robot: RobotQueries, recording: Recording, still: Mapping[str, float] | None) -> dict[str, Array]:
+    whole = recording.for_robot(robot, still)
+    if whole.v is not None:
+        return {"t": whole.t, "q": whole.q, "v": whole.v, "tau": whole.effort}
+    motion = filter_motion(whole)
+    measured = ~np.isnan(motion.effort).all(axis=0)
+    rows = motion.usable[:, measured].all(axis=1)
+    return {"t": motion.t[rows], "q": motion.q[rows], "v": motion.v[rows], "tau": motion.effort[rows]}
+
+
 def _positive(**settings: float) -> None:
     for name, value in settings.items():
         if not 0.0 < value < np.inf:
@@ -388,16 +403,17 @@ def _positive(**settings: float) -> None:
 
 
 def _windows(t: Array, window_s: float) -> list[tuple[int, int]]:
-    """Returns the rows (begin, end) of windows that overlap by half."""
+    """Returns the rows (begin, end) of windows that overlap by half, without those that a pause interrupts."""
     begins = np.arange(t[0], t[-1] - window_s + 1e-9, window_s / 2)
     pairs = [(int(np.searchsorted(t, s - 1e-9)), int(np.searchsorted(t, s + window_s + 1e-9))) for s in begins]
-    if len(pairs) < 2 or min(end - begin for begin, end in pairs) < 8:
+    whole = [(a, b) for a, b in pairs if b - a >= 8 and np.diff(t[a:b]).max() <= window_s / 7.0]
+    if len(whole) < 2:
         raise InvalidArgumentError(
             f"the recording has {len(t)} rows in {t[-1] - t[0]:g} s: it must have two windows of {window_s:g} s with 8 "
-            "rows each, without gaps",
+            "rows each, without pauses",
             path="recording.t",
         )
-    return pairs
+    return whole
 
 
 def _weighted(matrix: Array, right: Array, equations: _Equations, measured: Array) -> tuple[Array, Array]:
@@ -484,7 +500,7 @@ def _physical(equations: _Equations, factor: Array, noise: Array, extent_m: floa
         x = least_squares(cost, x, slope, bounds, x_scale=steps, args=(width * sizes,), **stops).x
     y = _body(x)[0]
     J = R @ _theta(y)[1]
-    covariance = np.linalg.inv(J.T @ J + np.diag(sizes**-2.0))
+    covariance: Array = np.asarray(np.linalg.inv(J.T @ J + np.diag(sizes**-2.0)), dtype=np.float64)
     inertia_of = np.eye(10)
     inertia_of[4:, 4:] = _INERTIA_OF_MOMENTS
     S = _symmetric(y[4:])

@@ -28,8 +28,8 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 Action = Literal["stop", "hold", "float"]
 
 _FELT = 0.2
-"""Share of its threshold above which a joint feels a touch: the residual of the outermost joint grows as fast as that of
-the one that passes its threshold first."""
+"""Share of its threshold above which a joint feels a touch, since the residual of the outermost joint may be below its
+threshold when another passes its own."""
 
 
 class CollisionError(FailedPreconditionError):

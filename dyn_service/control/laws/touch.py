@@ -93,7 +93,7 @@ class TouchFinder:
         J = self._model.point_motion(q, np.zeros(self._model.nv), link).jacobian[:, entries]
         wrench, _, rank, _ = np.linalg.lstsq(J.T, residual[entries], rcond=_RANK)
         others = tuple(name for name in links if name != link and len(self._beyond[name]) == len(entries))
-        return Touch(link, others, wrench, int(rank))
+        return Touch(link, others, np.asarray(wrench, dtype=np.float64), int(rank))
 
 
 class BranchObserver:

@@ -98,8 +98,8 @@ class PayloadEstimatorNode(Node[PayloadEstimatorParameters]):
             self.estimator.interrupt()
             self._missed = missed
         else:
-            arrays = map(np.array, (state.position, state.velocity, state.effort))
-            if self.estimator.update(*arrays, state.stamp - last.stamp):
+            q, v, tau = (np.array(x) for x in (state.position, state.velocity, state.effort))
+            if self.estimator.update(q, v, tau, state.stamp - last.stamp):
                 self._stamp = state.stamp
 
     def _publish(self) -> None:
