@@ -451,7 +451,7 @@ def _correlated(residual: Array) -> Array:
     total = np.ones(residual.shape[1])
     for k in range(1, min(lags, n - 1) + 1):
         total += 2.0 * (1.0 - k / (lags + 1.0)) * (residual[k:] * residual[:-k]).sum(axis=0) / power
-    return np.maximum(total, 1.0)
+    return np.asarray(np.maximum(total, 1.0))
 
 
 def _prior_rows(equations: _Equations) -> Array:
