@@ -69,23 +69,23 @@ def constraint_force_causes(
             q, v, tau + p, joints=joints, frame=frame, gravity=np.zeros(3), wrenches=wrenches
         ).wrench
 
-    still = np.zeros_like(v)
+    at_rest = np.zeros_like(v)
     columns = _last(loads(np.zeros((nv, *v.shape)), _diagonal(np.ones_like(v))))
     return ConstraintForceCauses(
         whole.joints,
         links,
         columns * tau[..., None, None, :],
         -columns * _passive(robot, q, v)[..., None, None, :],
-        _last(np.stack([loads(still, still, weight) for weight in _weights(robot, gravity)])),
+        _last(np.stack([loads(at_rest, at_rest, weight) for weight in _weights(robot, gravity)])),
         _rates(loads, v),
-        _last(np.stack([_of_wrenches(loads, still, link, wrenches) for link in links])),
+        _last(np.stack([_of_wrenches(loads, at_rest, link, wrenches) for link in links])),
     )
 
 
-def _of_wrenches(loads: Any, still: Array, link: str, wrenches: Wrench | Sequence[Wrench] | None) -> Array:
+def _of_wrenches(loads: Any, at_rest: Array, link: str, wrenches: Wrench | Sequence[Wrench] | None) -> Array:
     """The loads of the wrenches on one link."""
     sequence = [wrenches] if isinstance(wrenches, Wrench) else wrenches or ()
-    return np.asarray(loads(still, still, [wrench for wrench in sequence if wrench.link == link]))
+    return np.asarray(loads(at_rest, at_rest, [wrench for wrench in sequence if wrench.link == link]))
 
 
 def _passive(robot: Robot, q: Array, v: Array) -> Array:
@@ -105,11 +105,11 @@ def _weights(robot: Robot, gravity: ArrayLike | None) -> list[Wrench]:
 def _rates(loads: Any, v: Array) -> Array:
     """The loads of each pair of rates (..., nj, 6, nv, nv)."""
     nv = v.shape[-1]
-    alone = _diagonal(v)
+    single_rates = _diagonal(v)
     rows, columns = np.triu_indices(nv, 1)
-    together = alone[rows] + alone[columns]
-    singles = loads(alone, np.zeros_like(alone))
-    pairs = (loads(together, np.zeros_like(together)) - singles[rows] - singles[columns]) / 2.0
+    pair_rates = single_rates[rows] + single_rates[columns]
+    singles = loads(single_rates, np.zeros_like(single_rates))
+    pairs = (loads(pair_rates, np.zeros_like(pair_rates)) - singles[rows] - singles[columns]) / 2.0
     result = np.zeros((nv, nv, *singles.shape[1:]))
     result[np.arange(nv), np.arange(nv)] = singles
     result[rows, columns] = result[columns, rows] = pairs

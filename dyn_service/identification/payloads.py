@@ -127,8 +127,8 @@ class _Equations:
         names = robot.dynamic_parameters().parameters
         first = f"{link}.m"
         if first not in names:
-            known = [name.removesuffix(".m") for name in names if name.endswith(".m")]
-            raise NotFoundError(f"robot '{robot.name}' has no link '{link}': its links are {', '.join(known)}")
+            links = [name.removesuffix(".m") for name in names if name.endswith(".m")]
+            raise NotFoundError(f"robot '{robot.name}' has no link '{link}': its links are {', '.join(links)}")
         begin = names.index(first)
         self.robot, self.link = robot, link
         self.theta = slice(begin, begin + 10)
@@ -151,10 +151,10 @@ class _Equations:
         matrix = np.concatenate([np.zeros((*tau.shape, len(self.beta))), Y], axis=-1)
         return matrix, tau - self.robot.inverse_dynamics(q, zero, zero)
 
-    def window(self, t: Array, q: Array, v: Array, tau: Array, held: bool) -> tuple[Array, Array]:
+    def window(self, t: Array, q: Array, v: Array, tau: Array, mean_efforts: bool) -> tuple[Array, Array]:
         """Returns the matrix (nv, size) and the right side (nv,) of one window, divided by the integral of phi.
 
-        held: whether tau[k] is the mean effort since t[k - 1]; otherwise it is the effort at t[k].
+        mean_efforts: whether tau[k] is the mean effort since t[k - 1]; otherwise it is the effort at t[k].
         """
         robot, dt = self.robot, np.diff(t)
         phi = np.sin(np.pi * (t - t[0]) / (t[-1] - t[0])) ** 2
@@ -169,7 +169,7 @@ class _Equations:
         Y = robot.inverse_dynamics_regressor(q, v, np.zeros_like(v)).regressor
         momentum = robot.momentum(q, v)
         rate = robot.momentum_rate(q, momentum, np.zeros_like(v))
-        impulse = (dt * (phi[1:] + phi[:-1]) / 2) @ tau[1:] if held else (weights * phi) @ tau
+        impulse = (dt * (phi[1:] + phi[:-1]) / 2) @ tau[1:] if mean_efforts else (weights * phi) @ tau
         P, E = self._payload_columns(q, v, Y[..., self.theta])
         theta = np.tensordot(weights * phi, E, 1) + np.tensordot(rises, P, 1)
         beta = -np.tensordot(weights * phi, Y[..., self.beta], 1)
@@ -180,8 +180,10 @@ class _Equations:
         """Returns P and E of the module, (n, nv, 10) each."""
         robot, step = self.robot, _DERIVATIVE_S
         ends = np.stack([q, robot.integrate(q, v, step), robot.integrate(q, v, -step)])
-        P, later, earlier = robot.momentum_regressor(ends, np.broadcast_to(v, (3, *v.shape))).regressor[..., self.theta]
-        return P, (later - earlier) / (2.0 * step) - Y
+        P, P_next, P_previous = robot.momentum_regressor(ends, np.broadcast_to(v, (3, *v.shape))).regressor[
+            ..., self.theta
+        ]
+        return P, (P_next - P_previous) / (2.0 * step) - Y
 
 
 def identify_payload(
@@ -224,9 +226,9 @@ def identify_payload(
     else:
         parts = [slice(a, b) for a, b in _windows(arrays["t"], window_s)]
         t, q, v, tau = (arrays[name] for name in ("t", "q", "v", "tau"))
-        pairs = [equations.window(t[part], q[part], v[part], tau[part], held=False) for part in parts]
+        pairs = [equations.window(t[part], q[part], v[part], tau[part], mean_efforts=False) for part in parts]
         matrix, right = np.stack([A for A, _ in pairs]), np.stack([b for _, b in pairs])
-    factor, noise = _weighted(matrix, right, equations, arrays["measured"])
+    factor, noise = _weighted(matrix, right, equations, arrays["sensed"])
     return _physical(equations, factor, noise, extent_m, len(right))
 
 
@@ -276,7 +278,7 @@ class PayloadEstimator:
         # Once at rest, so that no window waits for a compiler and no estimate for a library.
         at_rest = np.zeros((3, robot.nv))
         rest = np.tile(robot.configuration.neutral, (3, 1))
-        self._equations.window(np.arange(3.0), rest, at_rest, at_rest, held=True)
+        self._equations.window(np.arange(3.0), rest, at_rest, at_rest, mean_efforts=True)
         _ = self.estimate
 
     def reset(self) -> None:
@@ -316,7 +318,7 @@ class PayloadEstimator:
                 f"window_s must be at least 8 updates of {dt:g} s, found {self.window_s:g}", path="window_s"
             )
         if all(np.isfinite(array).all() for array in (q, v, tau)):
-            self._take(*self._equations.window(t, q, v, tau, held=True), float(t[-1] - t[0]) / 2.0)
+            self._take(*self._equations.window(t, q, v, tau, mean_efforts=True), float(t[-1] - t[0]) / 2.0)
         half = int(np.searchsorted(t, (t[0] + t[-1]) / 2.0))
         self._samples = self._samples[half:]
         return True
@@ -349,8 +351,8 @@ class PayloadEstimator:
         removed = -np.expm1(-dt / self.forgetting_s)
         _, s, V = np.linalg.svd(B, full_matrices=False)
         share = s**2 / (s**2 + 0.01 * removed)
-        kept = self._factor - V.T @ ((1.0 - np.sqrt(1.0 - removed * share))[:, None] * (V @ self._factor))
-        self._factor = _triangle(np.vstack([kept, rows]))
+        retained_factor = self._factor - V.T @ ((1.0 - np.sqrt(1.0 - removed * share))[:, None] * (V @ self._factor))
+        self._factor = _triangle(np.vstack([retained_factor, rows]))
         gain = max(removed, 1.0 / (self.windows + 2.0)) / expected
         self._variance *= 1.0 + gain * (ratio - 1.0)
         self._variance = np.maximum(self._variance, (_LEAST_NOISE * self._equations.scale) ** 2)
@@ -360,7 +362,7 @@ class PayloadEstimator:
 def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[str]) -> dict[str, Array]:
     widths = {"t": (), "q": (robot.nq,), "v": (robot.nv,), "tau": (robot.nv,)}
     arrays: dict[str, Array] = {}
-    measured: Any = np.ones(robot.nv, dtype=bool)
+    sensed: Any = np.ones(robot.nv, dtype=bool)
     for name in names:
         if name not in recording:
             raise InvalidArgumentError(
@@ -368,9 +370,9 @@ def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[
             )
         array = np.asarray(recording[name], dtype=np.float64)
         if name == "tau" and array.ndim == 2:
-            measured = np.asarray(~np.isnan(array).all(axis=0))
+            sensed = np.asarray(~np.isnan(array).all(axis=0))
             # Rows of these joints get no weight, so that any number does.
-            array = np.where(measured, array, 0.0)
+            array = np.where(sensed, array, 0.0)
         rows = len(arrays[names[0]]) if arrays else (array.shape or (0,))[0]
         if array.shape != (rows, *widths[name]) or not rows or not np.isfinite(array).all():
             expected = f"({rows}, {', '.join(map(str, widths[name]))})" if widths[name] else f"({rows},)"
@@ -380,7 +382,7 @@ def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[
                 path=f"recording.{name}",
             )
         arrays[name] = array
-    arrays["measured"] = measured
+    arrays["sensed"] = sensed
     if "t" in arrays and not (np.diff(arrays["t"]) > 0.0).all():
         raise InvalidArgumentError("recording: t must increase", path="recording.t")
     return arrays
@@ -391,8 +393,8 @@ def _columns_of(robot: RobotQueries, recording: Recording, still: Mapping[str, f
     if whole.v is not None:
         return {"t": whole.t, "q": whole.q, "v": whole.v, "tau": whole.effort}
     motion = filter_motion(whole)
-    measured = ~np.isnan(motion.effort).all(axis=0)
-    rows = motion.usable[:, measured].all(axis=1)
+    sensed = ~np.isnan(motion.effort).all(axis=0)
+    rows = motion.usable[:, sensed].all(axis=1)
     return {"t": motion.t[rows], "q": motion.q[rows], "v": motion.v[rows], "tau": motion.effort[rows]}
 
 
@@ -416,16 +418,16 @@ def _windows(t: Array, window_s: float) -> list[tuple[int, int]]:
     return whole
 
 
-def _weighted(matrix: Array, right: Array, equations: _Equations, measured: Array) -> tuple[Array, Array]:
+def _weighted(matrix: Array, right: Array, equations: _Equations, sensed: Array) -> tuple[Array, Array]:
     """Returns [R z] (size, size + 1) of the equations, each joint weighted by its noise, and the noise (nv,).
 
     The noise is that of the residuals, in four rounds, times the root of the sum of their correlations in time.
-    measured: (nv,) the other joints have infinite noise.
+    sensed: (nv,) the other joints have infinite noise.
     """
-    noise, prior = np.where(measured, 0.01 * equations.scale, np.inf), _prior_rows(equations)
+    noise, prior = np.where(sensed, 0.01 * equations.scale, np.inf), _prior_rows(equations)
     # The share of the residuals that the unknowns leave; few poses leave little, and then the first noise counts.
-    rows = len(right) * np.count_nonzero(measured)
-    left = 1.0 - np.linalg.matrix_rank(matrix[:, measured].reshape(-1, equations.size)) / max(rows, 1)
+    rows = len(right) * np.count_nonzero(sensed)
+    left = 1.0 - np.linalg.matrix_rank(matrix[:, sensed].reshape(-1, equations.size)) / max(rows, 1)
     if left < 0.1:
         return _triangle(np.vstack([prior, _rows(matrix, right, noise)])), noise
     floor = _ROUNDING * equations.scale
@@ -433,11 +435,11 @@ def _weighted(matrix: Array, right: Array, equations: _Equations, measured: Arra
         factor = _triangle(np.vstack([prior, _rows(matrix, right, noise)]))
         solution = np.linalg.lstsq(factor[:, :-1], factor[:, -1], rcond=None)[0]
         residual = right - matrix @ solution
-        squares = (residual**2)[:, measured].sum(axis=0) / left
-        pooled = (squares / equations.scale[measured] ** 2).sum() / rows * equations.scale[measured] ** 2
+        squares = (residual**2)[:, sensed].sum(axis=0) / left
+        pooled = (squares / equations.scale[sensed] ** 2).sum() / rows * equations.scale[sensed] ** 2
         # With the weight of ten windows the noise is the same share of every joint's limit: without it, in few windows,
         # the weight of the joint that fits best by chance grows without bound.
-        noise[measured] = np.sqrt((squares + 10.0 * pooled) / (len(right) + 10.0))
+        noise[sensed] = np.sqrt((squares + 10.0 * pooled) / (len(right) + 10.0))
         noise = np.maximum(noise, floor)
     noise = noise * np.sqrt(_correlated(residual))
     return _triangle(np.vstack([prior, _rows(matrix, right, noise)])), noise
@@ -457,7 +459,7 @@ def _correlated(residual: Array) -> Array:
 def _prior_rows(equations: _Equations) -> Array:
     """Rows [.. 0] (size, size + 1) of the prior of friction, and of theta so wide that only the rank counts."""
     widths = np.concatenate([equations.prior, [_LARGEST_MASS] * 10])
-    return np.eye(equations.size, equations.size + 1) / widths[:, None]
+    return np.asarray(np.eye(equations.size, equations.size + 1) / widths[:, None])
 
 
 def _rows(matrix: Array, right: Array, noise: Array) -> Array:
@@ -563,7 +565,7 @@ def _unknown(link: str, covariance: Array, sizes: Array, mass: float) -> tuple[s
     sentences = []
     if covariance[0, 0] ** 0.5 > _UNKNOWN * max(mass, 1e-3):
         sentences.append(f"the mass: {mass:.3g} kg is within two standard errors of none")
-    values, directions = np.linalg.eigh(covariance[1:4, 1:4])  # of a positive definite matrix, but for rounding
+    values, directions = np.linalg.eigh(covariance[1:4, 1:4])  # of a positive definite matrix, except for rounding
     for value, direction in zip(values, directions.T, strict=True):
         if value > (_UNKNOWN * sizes[1]) ** 2:
             sign = np.sign(direction[np.argmax(np.abs(direction))])

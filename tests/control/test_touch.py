@@ -31,7 +31,7 @@ def test_each_link_of_an_arm_and_its_wrench(panda: Robot) -> None:
             continue
         assert touch is not None
         # both fingers move by one velocity
-        assert link in (touch.link, *touch.others)
+        assert link in (touch.link, *touch.same_joints)
         assert touch.rank == min(6, np.count_nonzero(np.abs(residual) > 0.01))
         if touch.rank == 6 and "finger" not in link:
             arm = poses.position[panda.link_names.index(link)] - poses.position[panda.link_names.index(touch.link)]
@@ -66,8 +66,8 @@ def test_a_sensor_knows_the_whole_wrench_on_the_branch_beyond_it(panda: Robot) -
     np.testing.assert_allclose(estimate[-1, 3:], push.force, atol=1e-3)
     # The arm moves by some mm in the filter's 2.5 ms.
     np.testing.assert_allclose(estimate[-1, :3], np.cross(arm, push.force) + push.torque, atol=0.03)
-    beyond = observed(panda, "panda_joint7", push)
-    np.testing.assert_allclose(beyond, 0.0, atol=1e-4)
+    distal = observed(panda, "panda_joint7", push)
+    np.testing.assert_allclose(distal, 0.0, atol=1e-4)
 
 
 def test_refusals(panda: Robot) -> None:

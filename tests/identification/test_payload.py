@@ -81,8 +81,8 @@ def test_a_kilogram_within_two_percent_in_ten_seconds_with_noise_and_friction(se
     assert (np.abs(values(estimate) - TRUE)[:4] < 5.0 * estimate.standard_errors[:4]).all()
     assert (estimate.standard_errors[:4] < [0.01, 0.005, 0.005, 0.005]).all()
     assert np.linalg.eigvalsh(np.trace(estimate.inertia) / 2.0 * np.eye(3) - estimate.inertia)[0] > -1e-12
-    without = identify_payload(panda(), carried(seed, rubbing(), noise=0.5), "panda_hand", friction=False)
-    assert abs(without.mass - 1.0) > abs(estimate.mass - 1.0)
+    modelled_friction = identify_payload(panda(), carried(seed, rubbing(), noise=0.5), "panda_hand", friction=False)
+    assert abs(modelled_friction.mass - 1.0) > abs(estimate.mass - 1.0)
 
 
 @pytest.mark.wide
@@ -113,12 +113,12 @@ def test_one_pose_does_not_know_the_centre_along_gravity() -> None:
     recording = poses(1, 3)
     estimate = identify_payload(panda(), recording, "panda_hand")
     hand = panda().link_names.index("panda_hand")
-    down = panda().link_poses(recording["q"][0]).rotation[hand].T @ np.array([0.0, 0.0, -1.0])
+    gravity_axis = panda().link_poses(recording["q"][0]).rotation[hand].T @ np.array([0.0, 0.0, -1.0])
     covariance = estimate.covariance[1:4, 1:4]
     # the prior is 0.3 m
-    assert np.sqrt(down @ covariance @ down) > 0.29
-    across = np.linalg.eigvalsh(covariance)[:2]
-    assert np.sqrt(across[1]) < 0.05
+    assert np.sqrt(gravity_axis @ covariance @ gravity_axis) > 0.29
+    variances = np.linalg.eigvalsh(covariance)[:2]
+    assert np.sqrt(variances[1]) < 0.05
     assert estimate.unknown[0].startswith("the centre of mass along")
 
 
@@ -151,9 +151,9 @@ def test_recursive_estimate_and_its_memory() -> None:
     # At rest for ten times the memory: what it does not show is kept.
     estimator.interrupt()
     q = carried(3, rubbing())["q"][-1]
-    held = panda().gravity_forces(q, overlay=Overlay(BRICK))
+    weight = panda().gravity_forces(q, overlay=Overlay(BRICK))
     for _ in range(20 * 50):
-        estimator.update(q, 0 * q, held, 0.02)
+        estimator.update(q, 0 * q, weight, 0.02)
     rest = estimator.estimate
     assert (rest.standard_errors <= 1.01 * moving.standard_errors).all()
     assert abs(rest.mass - 1.0) < 0.02
@@ -205,7 +205,7 @@ def test_computed_torque_with_the_estimate_tracks_better() -> None:
 
     loop, tracking = ClosedLoop(plant, answer, every=2), controller.following.tracking
     loop.run(3.0)
-    before = tracking.rms
+    rms_unloaded = tracking.rms
     law.take_payload(message(estimator.estimate, robot, errors=[0.06] * 10))
     assert law.signals() == {"payload_mass": 0.0}
     law.take_payload(message(estimator.estimate, robot))
@@ -213,8 +213,8 @@ def test_computed_torque_with_the_estimate_tracks_better() -> None:
     loop.run(0.5)  # the step of the efforts dies out within some 1 / (30 rad/s)
     squares, count = tracking.rms**2 * tracking.count, tracking.count
     loop.run(2.0)
-    after = np.sqrt((tracking.rms**2 * tracking.count - squares) / (tracking.count - count))
-    assert after < before / 50.0
+    rms_loaded = np.sqrt((tracking.rms**2 * tracking.count - squares) / (tracking.count - count))
+    assert rms_loaded < rms_unloaded / 50.0
     with pytest.raises(FailedPreconditionError, match="fingerprint"):
         law.take_payload(message(estimator.estimate, robot, fingerprint="other"))
     with pytest.raises(InvalidArgumentError, match="inertia"):

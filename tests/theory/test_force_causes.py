@@ -82,8 +82,8 @@ def test_each_cause_by_dense_matrices(tree: Robot) -> None:
     for k in range(tree.nv):
         for m in range(tree.nv):
             x, y = np.eye(tree.nv)[k] * v, np.eye(tree.nv)[m] * v
-            both = of_rates(x) if k == m else (of_rates(x + y) - of_rates(x - y)) / 4.0
-            np.testing.assert_allclose(stacked(causes.rates)[:, k, m], both, **scale)
+            expected_load = of_rates(x) if k == m else (of_rates(x + y) - of_rates(x - y)) / 4.0
+            np.testing.assert_allclose(stacked(causes.rates)[:, k, m], expected_load, **scale)
     assert np.abs(causes.rates[..., 0, 1]).max() > 1e-3
 
 

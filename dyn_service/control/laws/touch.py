@@ -30,22 +30,22 @@ _RANK = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Touch:
-    """A touch. link: that which the outermost joint that feels it moves. others: links that the same joints move, such
-    as those fixed to it. wrench: (6,) N m, N, [torque; force] on the robot
-    about the link's origin, world axes: the least one with this residual. rank: number of its six components that the
+    """A touch. link: that which the outermost joint that feels it moves. same_joints: other links that its
+    joints move, such as those fixed to it. wrench: (6,) N m, N, [torque; force] on the robot about the link's origin,
+    world axes: the least one with this residual. rank: number of its six components that the
     joints feel; with 6 the wrench is known.
     """
 
     link: str
-    others: tuple[str, ...]
+    same_joints: tuple[str, ...]
     wrench: Array
     rank: int
 
     def __str__(self) -> str:
         torque, force = (", ".join(f"{x:.3g}" for x in half) for half in (self.wrench[:3], self.wrench[3:]))
-        known = "" if self.rank == 6 else f", the least of those with the {self.rank} components that its joints feel"
-        others = f" (or {', '.join(self.others)})" if self.others else ""
-        return f"link '{self.link}'{others} was touched: force ({force}) N, torque ({torque}) N m{known}"
+        remark = "" if self.rank == 6 else f", the least of those with the {self.rank} components that its joints feel"
+        alternatives = f" (or {', '.join(self.same_joints)})" if self.same_joints else ""
+        return f"link '{self.link}'{alternatives} was touched: force ({force}) N, torque ({torque}) N m{remark}"
 
 
 class TouchFinder:
@@ -65,26 +65,26 @@ class TouchFinder:
         self._beyond: dict[str, list[int]] = {}
         for link in model.link_names:
             # Entries of v of the joints from the root to the link: those that feel a wrench on it.
-            felt: list[int] = []
+            entries: list[int] = []
             joint = joints.get(link)
             while joint is not None:
                 name = joint.name if joint.mimic is None else joint.mimic.joint
-                felt += velocities.get(name, [])
+                entries += velocities.get(name, [])
                 joint = joints.get(joint.parent or "")
-            self._beyond[link] = sorted(set(felt))
+            self._beyond[link] = sorted(set(entries))
         # Once before the loop begins, in which no call may wait for a compiler.
         self.touch(model.configuration.neutral, np.ones(model.nv), np.zeros(model.nv))
 
-    def touch(self, q: Array, residual: Array, least: Array) -> Touch | None:
+    def touch(self, q: Array, residual: Array, threshold: Array) -> Touch | None:
         """Returns the touch with this residual, or None if no joint feels one, or several branches do.
 
         Args:
             q: (nq,) position, rad | m.
             residual: (nv,) N m | N.
-            least: (nv,) N m | N, above which a joint feels it.
+            threshold: (nv,) N m | N, above which a joint feels it.
         """
-        felt = set(np.flatnonzero(np.abs(residual) > least).tolist())
-        links = [link for link, entries in self._beyond.items() if felt and felt <= set(entries)]
+        loaded = set(np.flatnonzero(np.abs(residual) > threshold).tolist())
+        links = [link for link, entries in self._beyond.items() if loaded and loaded <= set(entries)]
         if not links or not np.isfinite(residual).all():
             return None
         # The link with the fewest joints of those that can explain it; of fixed ones the first.
@@ -92,8 +92,8 @@ class TouchFinder:
         entries = self._beyond[link]
         J = self._model.point_motion(q, np.zeros(self._model.nv), link).jacobian[:, entries]
         wrench, _, rank, _ = np.linalg.lstsq(J.T, residual[entries], rcond=_RANK)
-        others = tuple(name for name in links if name != link and len(self._beyond[name]) == len(entries))
-        return Touch(link, others, np.asarray(wrench, dtype=np.float64), int(rank))
+        same_joints = tuple(name for name in links if name != link and len(self._beyond[name]) == len(entries))
+        return Touch(link, same_joints, np.asarray(wrench, dtype=np.float64), int(rank))
 
 
 class BranchObserver:

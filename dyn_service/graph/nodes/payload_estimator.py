@@ -90,13 +90,13 @@ class PayloadEstimatorNode(Node[PayloadEstimatorParameters]):
                 f"the plant's model has fingerprint {state.fingerprint}, this node's {self.robot.fingerprint}: give "
                 "both the same robot, joints, root and mimic"
             )
-        last, missed = self._last, self.states.missed
+        last, missed_count = self._last, self.states.missed
         self._last = state
-        if last is None or (state.session, state.epoch, ACTIVE, missed) != (
+        if last is None or (state.session, state.epoch, ACTIVE, missed_count) != (
             last.session, last.epoch, state.mode, self._missed
         ):  # fmt: skip
             self.estimator.interrupt()
-            self._missed = missed
+            self._missed = missed_count
         else:
             q, v, tau = (np.array(x) for x in (state.position, state.velocity, state.effort))
             if self.estimator.update(q, v, tau, state.stamp - last.stamp):
