@@ -8,7 +8,7 @@ expected), of base parameters, friction and delay.
 
 `--recording FILE --robot FILE` compares on a real recording instead: rms errors of efforts in one half, by the robot's
 file, by plain least squares on the other half (ordinary, all columns, offset and Coulomb friction, the filter at the
-same cut-off) and by `identify` on the other half.
+same cut-off), by `identify` on the other half, by `physical`, and by its files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from dyn_service import Robot
 from dyn_service.api.queries import Array
-from dyn_service.identification import Recording, filter_motion, identify, inertial_model, read_recording
+from dyn_service.identification import Recording, filter_motion, identify, inertial_model, physical, read_recording
 from dyn_service.identification.signals import kept_samples, smooth_rows
 from dyn_service.identification.terms import FORMS
 from tests.conftest import URDF
@@ -78,8 +78,10 @@ def compare(robot: Robot, recording: Recording, cutoff_hz: float | None) -> None
         found = identify(robot, fit, check=check, cutoff_hz=cutoff_hz)
         plain = plain_least_squares(robot, fit, check, found.cutoff_hz)
         print(f"rms error on the {name}, cut-off {found.cutoff_hz:.2f} Hz")
-        file, fitted = found.comparison.rms("file", "check"), found.comparison.rms("fitted", "check")
-        for row, errors in (("file", file), ("plain least squares", plain), ("identify", fitted)):
+        errors_by_model = physical(found).errors("check")
+        rows = {"file": "file", "identify": "least squares", "physical": "physical", "new files": "new files"}
+        table = {"plain least squares": plain, **{row: errors_by_model[model] for row, model in rows.items()}}
+        for row, errors in table.items():
             print(f"  {row:<20}", *(f"{x:8.3f}" for x in errors))
 
 

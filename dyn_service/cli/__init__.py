@@ -3,6 +3,7 @@
 main              `dyn call`, `metrics`, `launch`, `run`, commands of single nodes; errors and exit status
 serve             `dyn serve`
 robots            `dyn robots`, `check`, `convert`, `export`, `study`
+identify          `dyn identify`
 bench             `dyn bench`
 nodes             `dyn topic`, `node`, `lifecycle`, `param`, `service`: running systems; default server; completion
 bag               `dyn bag`

@@ -13,11 +13,11 @@ With b the estimated values, C their covariance, and A the matrix from theta to 
 
 in which X_i0 and y_k0 are the numbers of the robot's file, y the passive parameters, and |.| is Frobenius' norm. R_i is
 the file's pseudo-inertia, in no direction flatter than `FLATTEST`; margin_i is less than `margin` for links that are
-flatter in the file, but not less than a hundredth of it. So the file counts as one measurement of each number
-with the relative standard error s: where the data are precise they decide, and where they say nothing the file does.
-The norm is that of the affine-invariant metric: it does not depend on units or on frames of links, and it is the second
-order of the entropic divergence. Links without mass in the file have none here. The problem is convex; Clarabel solves
-it as a conic program.
+flatter in the file, but not less than a hundredth of it. So the file counts as one measurement of each number with the
+relative standard error s (of armatures that are 0: `ARMATURE`). Where the data are precise they decide, and where they
+say nothing the file does. The norm is that of the affine-invariant metric: it does not depend on units or on frames of
+links, and it is the second order of the entropic divergence. Links without mass in the file have none here. The problem
+is convex; Clarabel solves it as a conic program.
 
 Sources: Traversaro, Brossette, Escande, Nori, 'Identification of Fully Physical Consistent Inertial Parameters using
 Optimization on Manifolds', 2016; Wensing, Kim, Slotine, 'Linear Matrix Inequalities for Physically Consistent Inertial
@@ -29,7 +29,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from dyn_service.api.queries import Array
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.parameters import COLUMNS, INERTIAL, LINEAR, ROWS
+from dyn_service.model.tree import Tree
 from dyn_service.support.optional import load
 
 FILE_ERROR = 1.0
@@ -44,6 +44,11 @@ FILE_ERROR = 1.0
 
 MARGIN = 0.01
 """Default of the smallest eigenvalue of X: a link keeps a hundredth of the file's mass, and a tenth of its extents."""
+
+ARMATURE = 10.0
+"""Standard error of an armature that is 0 in the file, relative to the inertia that its joint moves: that of a geared
+motor is some times as large.
+"""
 
 FLATTEST = 0.1
 """Smallest extent of R relative to its largest, so that a rod or a plate in the file may get a thickness."""
@@ -117,7 +122,7 @@ def physical_parameters(
     matrix: A, (nb, nt), such as `combinations` of `base_parameters`. values: b, (n,), the estimates of A theta, then
     n - nb other terms, which are free. information: C^-1, (n, n). file_error: s. margin: smallest eigenvalue of X, from
     0 to 1. theta: (nt,), the numbers in the place of the file's. Parameters without a column in A keep them, and so do
-    armatures that act like an inertia of links.
+    armatures of 0 that act like an inertia of links.
 
     Raises:
         InvalidArgumentError: A shape is wrong, or a number is out of its range or not finite.
@@ -196,16 +201,19 @@ class _Problem:
 
     @classmethod
     def of(cls, robot: Robot, A: Array, values: Array, information: Array, prior: Array, file_error: float) -> _Problem:
-        tree = robot.evaluator.model.tree
+        tree = robot.tree
         blocks = [slice(_WIDTH * i, _WIDTH * (i + 1)) for i in range(len(tree))]
         links = [i for i, block in enumerate(blocks) if A[:, block].any() and prior[block][0] > 0.0]
         root = _root(information)
         of_links = A[:, [k for i in links for k in range(blocks[i].start, blocks[i].stop)]]
-        # those on which the data depend, and that act like no inertia of links, as the armature of a first joint does
+        scales = _passive_scales(robot, prior)
+        # Those on which the data depend. An armature that acts like an inertia of links, as that of a first joint, is
+        # one of them if the file has it.
         passive = [
             group
             for group in _groups(tree)
-            if (root[:, : len(A)] @ A[:, group]).any() and not _is_combination(of_links, A[:, group].sum(axis=1))
+            if (root[:, : len(A)] @ A[:, group]).any()
+            and (prior[group[0]] or not _is_combination(of_links, A[:, group].sum(axis=1)))
         ]
         X0, maps, repaired = [], [], []
         for i in links:
@@ -235,9 +243,10 @@ class _Problem:
         offset = np.concatenate([A @ fixed, np.zeros(other_terms)])
         y0 = np.array([prior[group[0]] for group in passive])
         centre = np.concatenate([*map(_svec, X0), y0, values[len(A) :]])
-        # A number of 0 has no relative error: a millionth of the data's weight holds it.
-        by_data = 1e-6 * np.square(root @ matrix).sum(axis=0)[10 * len(links) :]
-        of_y = np.where(y0 > 0.0, 1.0 / np.square(file_error * np.where(y0 > 0.0, y0, 1.0)), by_data[: len(y0)])
+        # Without a scale, a millionth of the data's weight decides.
+        by_data = 1e-6 * np.square(root @ matrix).sum(axis=0)[10 * len(links) :][: len(y0)]
+        scale = np.array([scales[group[0]] for group in passive])
+        of_y = np.where(scale > 0.0, 1.0 / np.square(file_error * np.where(scale > 0.0, scale, 1.0)), by_data)
         weight = np.concatenate([np.full(10 * len(links), file_error**-2), of_y, np.zeros(other_terms)])
         return cls(
             tree.links, links, passive, X0, maps, prior, matrix, offset, values - offset, root, centre, weight,
@@ -260,15 +269,28 @@ def _is_combination(columns: Array, column: Array) -> bool:
     return bool(np.linalg.norm(rest) <= 1e-9 * np.linalg.norm(column))
 
 
-def _groups(tree: Any) -> list[list[int]]:
+def _groups(tree: Tree) -> list[list[int]]:
     """Returns the entries of theta of each passive parameter: a joint has one number for all its velocities."""
-    first, groups = _WIDTH * len(tree), []
-    for part in range(len(LINEAR)):
-        k = first + part * tree.nr
-        for i in tree.movable:
-            groups.append(list(range(k, k + tree.inboard[i].nv)))
-            k += tree.inboard[i].nv
-    return groups
+    first = {name: _WIDTH * len(tree) + part * tree.nr for part, name in enumerate(LINEAR)}
+    return [
+        [first[name] + k for k in range(tree.nr)[tree.in_rates[i]]]
+        for name in LINEAR
+        for i in tree.movable
+        if name in ("damping", "friction") or tree.inboard[i].refused(name) is None
+    ]
+
+
+def _passive_scales(robot: Robot, prior: Array) -> Array:
+    """Returns one standard error of the file's passive parameters, in theta's order: the number itself; of an armature
+    that is 0, `ARMATURE` times the inertia that its joint moves. 0: nothing is known.
+    """
+    tree, scales = robot.tree, prior.copy()
+    first = _WIDTH * len(tree) + LINEAR.index("armature") * tree.nr
+    inertia = np.diag(np.asarray(robot.mass_matrix(robot.neutral())))
+    for i in tree.movable:
+        for k in range(tree.nr)[tree.in_rates[i]]:
+            scales[first + k] = prior[first + k] or ARMATURE * inertia[tree.in_v[i]].max(initial=0.0)
+    return scales
 
 
 def _scale(theta: Array) -> Array:

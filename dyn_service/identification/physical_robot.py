@@ -27,7 +27,7 @@ class PhysicalIdentification:
 
     identification: where it comes from. parameters: theta and how far it is from the estimate. friction_widths: rad/s |
     m/s, by joint. other_terms: value of each term that a robot cannot have, by `JOINT.kind`. comparison: as that of the
-    identification, with the physical parameters and all terms as `fitted`; files_comparison: with those of the files only.
+    identification, with the physical parameters and all terms as `fitted`; files_comparison: with those of the files.
     """
 
     identification: Identification

@@ -220,7 +220,10 @@ def unknown_directions(
     efforts = np.sqrt(np.mean((states.columns @ estimate) ** 2, axis=0))
     tolerance = np.maximum(noise, UNKNOWN_SHARE * efforts)
     G = states.information(tolerance)
-    root = np.linalg.cholesky(covariance + 1e-15 * np.diag(np.diag(covariance)))
+    # by correlations, whose eigenvalues rounding may turn negative where parameters are unknown by many powers of ten
+    scale = np.sqrt(np.diag(covariance))
+    eigenvalues, axes = np.linalg.eigh(covariance / np.outer(scale, scale))
+    root = scale[:, None] * axes * np.sqrt(np.maximum(eigenvalues, 0.0))
     variance, vectors = linalg.eigh(root.T @ G @ root)
     directions = []
     for k in np.argsort(variance)[::-1]:

@@ -136,12 +136,37 @@ def test_what_the_data_leave_open_is_the_files() -> None:
     heavier = A @ file + A[:, robot.link_names.index("panda_link7") * 10] * 0.5
     result = physical_parameters(robot, A, heavier, np.diag(np.full(len(A), 1e8)))
     change = _links(robot, result.theta) - _links(robot, file)
-    first = robot.dynamic_parameters().parameters.index("panda_joint1.armature")
-    assert result.theta[first] == file[first]  # links may have it as well
     # the mass of a payload is known; the links before it need not change, and the base cannot
     assert result.change[robot.link_names.index("panda_link0")] == 0.0
     assert A @ result.theta == pytest.approx(heavier, abs=1e-4)
     assert change[1:, 3, 3].sum() > 0.1
+
+
+def test_an_armature_that_acts_like_links_is_moved_only_if_the_file_has_it() -> None:
+    robot, A, file = _robot("panda")
+    first = robot.dynamic_parameters().parameters.index("panda_joint1.armature")
+    without = file.copy()
+    without[first] = 0.0
+    more = np.zeros(len(A))
+    more[0] = 0.3  # panda_link1.Izz and this armature
+    for prior in (file, without):
+        result = physical_parameters(robot, A, A @ prior + more, np.diag(np.full(len(A), 1e6)), theta=prior)
+        np.testing.assert_allclose(A @ result.theta, A @ prior + more, atol=0.01)
+        assert bool(result.theta[first] > prior[first]) is bool(prior[first])
+
+
+def test_an_armature_without_data_stays_small() -> None:
+    """Nothing is known of the fingers: their armature is in no effort, except for rounding."""
+    robot, A, file = _robot("panda")
+    names = robot.dynamic_parameters().parameters
+    information = np.diag(np.full(len(A), 1e6))
+    row = int(np.flatnonzero(A[:, names.index("panda_finger_joint1.armature")])[0])
+    information[row, row] = 1e-12
+    b = A @ file
+    b[row] = 140.0
+    result = physical_parameters(robot, A, b, information)
+    # the tolerance of the solver; 140 kg without the pull of the file
+    assert result.theta[names.index("panda_finger_joint1.armature")] < 1e-4
 
 
 def test_the_pull_depends_neither_on_units_nor_on_frames() -> None:

@@ -183,6 +183,12 @@ def _under_command(motion: Mapping[str, Array], commanded: Array, source: str) -
     return span
 
 
+def _repeats(message: Any, previous: Any) -> bool:
+    """Returns whether a message with a stamp is the previous one again; without stamps a robot may stand still."""
+    stamp = message.header.stamp
+    return bool(stamp.sec or stamp.nanosec) and bool(message == previous)
+
+
 def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
     from dyn_service.graph.bags.reader import BagReader  # mcap, an extra of its own
 
@@ -190,6 +196,8 @@ def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
     with BagReader(path) as bag:
         bag.check([topic])
         received = list(bag.messages([topic]))
+        # in lockstep, a plant repeats a state until it is answered
+        received = [x for k, x in enumerate(received) if not k or not _repeats(x.message, received[k - 1].message)]
         states = list(bag.messages([plant_topic])) if plant_topic in bag.names() else []
     messages = [record.message for record in received]
     rows: dict[str, list[list[float]]] = {"q": [], "v": [], "tau": []}

@@ -147,7 +147,7 @@ def _short(name: str) -> str:
 def _links(result: PhysicalIdentification) -> page.Content:
     robot, parameters = result.identification.robot, result.parameters
     count = len(robot.link_names) * len(INERTIAL)
-    old, new = (
+    old_links, new_links = (
         np.reshape(x[:count], (-1, len(INERTIAL))) for x in (robot.dynamic_parameters().theta, parameters.theta)
     )
     rows = []
@@ -156,7 +156,7 @@ def _links(result: PhysicalIdentification) -> page.Content:
             continue
         remarks = ["at the limit of what can exist"] if name in parameters.bounded else []
         remarks += ["impossible in the file"] if name in parameters.repaired else []
-        extents = 1e3 * np.sqrt(np.linalg.eigvalsh(_about_centre(after)) / after[0])
+        extents = 1e3 * np.sqrt(np.linalg.eigvalsh(_about_centre(new)) / new[0])
         rows.append([
             page.tag("b", name), *_cells([file[0], new[0]]), *_vectors([file, new]),
             page.cell(" x ".join(f"{2.0 * x:.0f}" for x in extents), "number"), *_cells([change], 2),
