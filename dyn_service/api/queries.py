@@ -129,6 +129,7 @@ from dyn_service.api.results import (
     BranchInertias,
     CentroidalDerivatives,
     ConstraintBases,
+    ConstraintForceCauses,
     ConstraintForces,
     ContactDynamics,
     CoriolisMatrix,
@@ -1796,6 +1797,45 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
             first_step=first_step, every=every, gravity=gravity, wrenches=wrenches, overlay=overlay, passive=passive,
             progress=progress,
         )  # fmt: skip
+
+    @computation(
+        equation="Newton-Euler (15), (19b): F = L (tau - p) + (e - L G^T) Psi_D^T (M Psi_D A + B - Y^T F-bar); "
+        "see `dyn_service.formulations.force_causes`",
+        queries=("constraint_forces", "passive_forces"),
+    )
+    def constraint_force_causes(
+        self,
+        q: Position,
+        v: Velocity,
+        tau: Effort,
+        *,
+        joints: JointRows = None,
+        frame: JointAxes = "joint",
+        gravity: Gravity = None,
+        wrenches: Wrenches = None,
+        overlay: OverlayInput = None,
+        passive: Passive = True,
+    ) -> ConstraintForceCauses:
+        """The wrenches of `constraint_forces` split by cause; over all causes they sum to these.
+
+        Every cause includes the accelerations that it alone gives the robot: a motor loads joints far from it, and a
+        weight those beyond its body. `joints` and `frame` as of `constraint_forces`.
+
+        Raises:
+            FailedPreconditionError: The robot has closed loops, whose loads are not unique by cause.
+        """
+        return self._compute(
+            "constraint_force_causes",
+            q=q,
+            v=v,
+            tau=tau,
+            joints=joints,
+            frame=frame,
+            gravity=gravity,
+            wrenches=wrenches,
+            overlay=overlay,
+            passive=passive,
+        )
 
     @computation(
         equation="U (M a + h) = U J^T f, tau = M a + h - J^T f; see `dyn_service.simulation.contact.ground_reactions`",

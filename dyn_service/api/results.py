@@ -807,6 +807,27 @@ class ContactDynamics:
 
 
 @dataclass(frozen=True, eq=False)
+class ConstraintForceCauses:
+    """The wrench [torque; force] of each joint by its cause. Row k belongs to `joints[k]`, at that joint's origin; over
+    the last axes all causes sum to the wrench of `ConstraintForces`.
+
+    joints: names in row order: every URDF joint, including fixed ones, or the selected ones.
+    """
+
+    joints: tuple[str, ...]
+    links: Annotated[tuple[str, ...], Names("nl", text="the names along the last axis of `weights` and `external`")]
+    motors: Annotated[Array, Spec(("nj", 6, "nv"), "N m, N", "of the effort of each velocity's motor")]
+    passive: Annotated[
+        Array, Spec(("nj", 6, "nv"), "N m, N", "of damping, friction and springs at each velocity's joint")
+    ]
+    weights: Annotated[Array, Spec(("nj", 6, "nl"), "N m, N", "of the weight of each link")]
+    rates: Annotated[
+        Array, Spec(("nj", 6, "nv", "nv"), "N m, N", "of each pair of velocities, half of it at either order")
+    ]
+    external: Annotated[Array, Spec(("nj", 6, "nl"), "N m, N", "of the external wrenches on each link")]
+
+
+@dataclass(frozen=True, eq=False)
 class IndependentMotion:
     """Motion of a robot with closed loops in nu independent velocities u, with efforts that act along them.
 

@@ -289,6 +289,16 @@ class Row:
         return next((option.name for option in self.options.values() if option.role == role), None)
 
     @cached_property
+    def rows_option(self) -> str | None:
+        """The option that selects rows."""
+        return self.option("rows")
+
+    @cached_property
+    def row_dimension(self) -> str | None:
+        """The dimension whose entries `rows_option` selects: the first of every output."""
+        return None if self.rows_option is None else str(next(iter(self.outputs.values())).shape[0])
+
+    @cached_property
     def has_loads(self) -> bool:
         """Whether an input or output is an effort or load of joints, which closed loops change."""
         return any(spec.kind in ("effort", "load") for spec in (*self.inputs.values(), *self.outputs.values()))
@@ -368,16 +378,6 @@ class Query(Row):
     def axes_option(self) -> str | None:
         """The option for the axes of the outputs."""
         return self.option("axes")
-
-    @cached_property
-    def rows_option(self) -> str | None:
-        """The option that selects rows."""
-        return self.option("rows")
-
-    @cached_property
-    def row_dimension(self) -> str | None:
-        """The dimension whose entries `rows_option` selects: the first of every output."""
-        return None if self.rows_option is None else str(next(iter(self.outputs.values())).shape[0])
 
     @property
     def links(self) -> bool:

@@ -76,6 +76,11 @@ _Margin = Annotated[
     float, typer.Option(metavar="X", help="Least mass of a link, and square of its least extent, relative to the file.")
 ]
 
+_Payload = Annotated[
+    str | None,
+    typer.Option(metavar="LINK", help="Identify what this link carries beyond ROBOT instead, as an overlay's payload."),
+]
+
 
 def identify(
     recording: _Recording,
@@ -92,6 +97,8 @@ def identify(
     topic: Annotated[str, typer.Option(metavar="TOPIC", help="Joint states of a bag.")] = "/joint_states",
     file_error: _FileError = 1.0,
     margin: _Margin = 0.01,
+    payload: _Payload = None,
+    poses: Annotated[bool, typer.Option("--poses", help="With --payload: the rows are poses at rest.")] = False,
     joints: Joints = None,
     mimic: Mimic = True,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
@@ -116,6 +123,10 @@ def identify(
         motion = read_recording(recording, model, **options)
         share = _share(check)
         check_motion: Any = read_recording(Path(check), model, **options) if check and share is None else share
+    if payload is not None:
+        return _identify_payload(model, motion, payload, positions, poses, output, json_output)
+    if poses:
+        raise UsageError("--poses is an option of --payload LINK")
     options = {"friction": _names(friction) or (), "form": form, "cutoff_hz": cutoff, "delay_s": delay}
     if check_motion is not None:
         options["check"] = check_motion
@@ -134,6 +145,32 @@ def identify(
         raise FailedPreconditionError(
             "the identified robot predicts the motion of the check no better than its file: record a longer or faster "
             "motion, or lower --cutoff; no robot file is written"
+        )
+    return 0
+
+
+def _identify_payload(
+    model: Any, motion: Any, link: str, still: dict[str, float], poses: bool, output: Path | None, json_output: bool
+) -> int:
+    from dyn_service.identification import identify_payload
+
+    if output is not None:
+        raise UsageError("--payload prints an overlay and writes no robot file: leave out -o")
+    with _step(f"identifying the payload of {link}"):
+        if poses:
+            whole = motion.for_robot(model, still)
+            motion = {"q": whole.q, "tau": whole.effort}
+        estimate = identify_payload(model, motion, link, still=still)
+    payload = {"link": link, "mass": estimate.mass, "com": estimate.com.tolist(), "inertia": estimate.inertia.tolist()}
+    if json_output:
+        errors = estimate.standard_errors.tolist()
+        say_json({"payload": payload, "standard_errors": errors, "unknown": list(estimate.unknown)})
+    else:
+        say(estimate)
+        numbers = ", ".join(f"{x:.5g}" for x in estimate.com)
+        rows = ", ".join(f"[{', '.join(f'{x:.5g}' for x in row)}]" for row in estimate.inertia)
+        say(
+            f"overlay: {{payloads: [{{link: {link}, mass: {estimate.mass:.5g}, com: [{numbers}], inertia: [{rows}]}}]}}"
         )
     return 0
 

@@ -66,7 +66,8 @@ _PrepareFor = Annotated[
     typer.Option(
         metavar="NAME",
         help="Compile only these: a purpose, or the name of a query; may be repeated. "
-        "(default: control, verify, simulate, contact_dynamics, simulate_rheonomic and ground_reactions)",
+        "(default: control, verify, simulate, contact_dynamics, simulate_rheonomic, constraint_force_causes and "
+        "ground_reactions)",
     ),
 ]
 _Keys = Annotated[

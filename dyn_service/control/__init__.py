@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from dyn_service.control.dry_runs import ClosedLoop, DryRun, dry_run
     from dyn_service.control.law import Law, RobotState
     from dyn_service.control.laws.computed_torque import ComputedTorque, gains
+    from dyn_service.control.laws.touch import BranchObserver, Touch, TouchFinder
     from dyn_service.control.plant.plant import Hardware, Reading
     from dyn_service.control.plant.safety import RUNNING, SafetySettings, SafetySupervisor
     from dyn_service.control.trajectory import MultiSineDesign, Reference, design_multi_sine
 
 __all__ = [
+    "BranchObserver",
     "ClosedLoop",
     "ComputedTorque",
     "DryRun",
@@ -42,6 +44,8 @@ __all__ = [
     "SafetySettings",
     "SafetySupervisor",
     "SetPoint",
+    "Touch",
+    "TouchFinder",
     "design_multi_sine",
     "dry_run",
     "gains",
@@ -55,6 +59,7 @@ __getattr__ = lazy_names(
         "dyn_service.control.dry_runs": "ClosedLoop DryRun dry_run",
         "dyn_service.control.law": "Law RobotState",
         "dyn_service.control.laws.computed_torque": "ComputedTorque gains",
+        "dyn_service.control.laws.touch": "BranchObserver Touch TouchFinder",
         "dyn_service.control.plant.plant": "Hardware Reading",
         "dyn_service.control.plant.safety": "RUNNING SafetySettings SafetySupervisor",
         "dyn_service.control.trajectory": "MultiSineDesign Reference design_multi_sine",

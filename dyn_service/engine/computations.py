@@ -53,6 +53,12 @@ def _contact_dynamics() -> Functions:
     return Functions(supports.contact_dynamics, cost.contact_dynamics)
 
 
+def _constraint_force_causes() -> Functions:
+    from dyn_service.formulations import force_causes
+
+    return Functions(force_causes.constraint_force_causes, force_causes.cost)
+
+
 def _ground_reactions() -> Functions:
     from dyn_service.simulation.contact import ground_reactions
 
@@ -82,6 +88,7 @@ _IMPORTS: Mapping[str, Callable[[], Functions]] = {
     "simulate": _simulate,
     "simulate_rheonomic": _simulate_rheonomic,
     "contact_dynamics": _contact_dynamics,
+    "constraint_force_causes": _constraint_force_causes,
     "ground_reactions": _ground_reactions,
     "loop_error": partial(_of_loops, "loop_error"),
     "assemble": partial(_of_loops, "assemble"),

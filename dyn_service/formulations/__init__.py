@@ -3,6 +3,7 @@
 identifiability  combinations of the dynamic parameters that motions can identify
 loop_verification  residuals of robots with closed loops, against dense equations
 bodies           Newton's and Euler's equations of single bodies, virtual power
+force_causes     loads of joints by motors, weights, pairs of rates, external wrenches
 cost             predicted time and memory of verification and of gait segments
 segments         inverse dynamics of gait segments
 systems          systems given by the places of particles or by their energies

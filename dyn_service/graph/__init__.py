@@ -3,7 +3,7 @@
     python -m dyn_service.graph.nodes.plant.node --ros-args --params-file config/panda_plant.yaml
 
 middleware/  topics, services, timers and parameters of nodes
-nodes/       the shipped nodes: server, plant, controllers, robot_state_publisher, ros2_bridge
+nodes/       the shipped nodes: server, plant, controllers, robot_state_publisher, payload_estimator, ros2_bridge
 launch/      launch files and their runs
 bags/        recording, playing and repairing MCAP files
 report/      charts and verdicts of a run's page

@@ -6,6 +6,7 @@ terms       columns of base inertial parameters and of friction, in three forms
 regression  robust weighted least squares with standard errors for correlated noise
 fit         `identify`: delay, friction terms, fit and check on different motions
 gains       gains from current to effort
+payloads    the payload of a link, from recordings, from poses at rest, or while the robot moves
 result      `Identification`: parameters, errors, directions that the data do not show
 inertias    parameters of possible links that are nearest to an estimate: a conic program
 physical_robot  `physical`: an identification as a robot that can exist
@@ -21,6 +22,7 @@ from dyn_service.support.lazy_names import lazy_names
 if TYPE_CHECKING:
     from dyn_service.identification.fit import identify
     from dyn_service.identification.gains import EffortGain, effort_gains
+    from dyn_service.identification.payloads import PayloadEstimate, PayloadEstimator, identify_payload
     from dyn_service.identification.physical_robot import PhysicalIdentification, physical
     from dyn_service.identification.recordings import Recording, read_recording
     from dyn_service.identification.result import Identification, JointFriction, UnknownDirection
@@ -34,12 +36,15 @@ __all__ = [
     "InertialModel",
     "JointFriction",
     "Motion",
+    "PayloadEstimate",
+    "PayloadEstimator",
     "PhysicalIdentification",
     "Recording",
     "UnknownDirection",
     "effort_gains",
     "filter_motion",
     "identify",
+    "identify_payload",
     "inertial_model",
     "physical",
     "propose_cutoff",
@@ -52,6 +57,7 @@ __getattr__ = lazy_names(
     {
         "dyn_service.identification.fit": "identify",
         "dyn_service.identification.gains": "EffortGain effort_gains",
+        "dyn_service.identification.payloads": "PayloadEstimate PayloadEstimator identify_payload",
         "dyn_service.identification.physical_robot": "PhysicalIdentification physical",
         "dyn_service.identification.recordings": "Recording read_recording",
         "dyn_service.identification.result": "Identification JointFriction UnknownDirection",

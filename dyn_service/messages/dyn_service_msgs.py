@@ -101,6 +101,23 @@ class GoalStatus(Message, frozen=True):
     error_string: str = ""
 
 
+class LinkPayload(Message, frozen=True):
+    """The estimated payload of a link at the header's stamp, in the plant's time; its frame is the link.
+
+    mass: kg. com: (3) m. inertia: (6) kg m^2 about the com, xx, xy, xz, yy, yz, zz in the axes of the link. errors:
+    (10) standard errors of mass, com, inertia. unknown: sentences about what the motion has not shown. fingerprint: the
+    model that has no payload.
+    """
+
+    header: Header = Header()
+    mass: float = 0.0
+    com: list[float] = []
+    inertia: list[float] = []
+    errors: list[float] = []
+    unknown: list[str] = []
+    fingerprint: str = ""
+
+
 class ServerRequest(Message, frozen=True):
     """A request to a server as it was on the wire, see docs/protocol.md. client: number of the connection."""
 

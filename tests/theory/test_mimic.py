@@ -305,7 +305,21 @@ def computations(s: Case) -> Rows:
             (1.0 + answer.tau[entry], 1.0),
         ]
 
-    return {"contact_dynamics": held_point, "ground_reactions": reactions}
+    def causes() -> list[tuple[Any, Any]]:
+        """They sum to the loads, which another row compares; those of a motor and of a wrench are loads alone."""
+        answer = coupled.constraint_force_causes(q, v, s.tau, **s.pushed)
+        one_axis = (answer.motors, answer.passive, answer.weights, answer.external)
+        summed = sum(x.sum(axis=-1) for x in one_axis) + answer.rates.sum(axis=(-2, -1))
+        at_rest = coupled.passive_forces(q, 0 * v).springs
+        driven = coupled.constraint_forces(q, 0 * v, at_rest + s.tau, gravity=np.zeros(3)).wrench
+        wrench = coupled.constraint_forces(q, 0 * v, at_rest, gravity=np.zeros(3), wrenches=s.pushed["wrenches"]).wrench
+        return [
+            (1.0 + summed, 1.0 + coupled.constraint_forces(q, v, s.tau, **s.pushed).wrench),
+            (1.0 + answer.motors.sum(axis=-1), 1.0 + driven),
+            (1.0 + answer.external.sum(axis=-1), 1.0 + wrench),
+        ]
+
+    return {"contact_dynamics": held_point, "ground_reactions": reactions, "constraint_force_causes": causes}
 
 
 ELSEWHERE = {"verify", "simulate", "simulate_rheonomic", "loop_error", "assemble", "independent_motion"}
@@ -349,7 +363,7 @@ def test_every_row(name: str, row: str) -> None:
         assert_close(f"{row}, pair {number}", ours, reference, 1e-9, *state, min_scale=1e-3)
 
 
-@pytest.mark.parametrize("row", ["contact_dynamics", "ground_reactions"])
+@pytest.mark.parametrize("row", ["contact_dynamics", "ground_reactions", "constraint_force_causes"])
 @pytest.mark.parametrize("name", wide(PAIRS, SMALL.__contains__))
 def test_every_computation(name: str, row: str) -> None:
     case = case_of(name)

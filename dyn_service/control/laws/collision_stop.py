@@ -5,6 +5,8 @@
 From then until the plant is armed again: `stop` ends the controller, which releases the plant and shuts its brakes;
 `hold` holds the position of the detection by springs; `float` yields without weight.
 
+The error or the log names the touched link and the wrench on it, `touch.py`.
+
 A constant torque of size s shows as s (1 - exp(-K t)): it is detected after -ln(1 - threshold / s) / K, and not at all
 below the threshold. Model errors show as well, so a threshold must exceed the weight of a wrong payload.
 """
@@ -19,10 +21,15 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.control.law import EffortLaw, RobotState
 from dyn_service.control.laws.momentum_observer import MomentumObserver
+from dyn_service.control.laws.touch import Touch, TouchFinder
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 
 Action = Literal["stop", "hold", "float"]
+
+_FELT = 0.2
+"""Share of its threshold above which a joint feels a touch, since the residual of the outermost joint may be below its
+threshold when another passes its own."""
 
 
 class CollisionError(FailedPreconditionError):
@@ -44,10 +51,13 @@ class CollisionStop(EffortLaw):
     ) -> None:
         self.law, self.observer, self.threshold, self.reaction = law, observer, threshold, reaction
         self._hold: Reference | None = None
+        self._finder = TouchFinder(observer.model)
+        self.touch: Touch | None = None
+        self._notes: list[str] = []
 
     def reset(self, state: RobotState) -> None:
         """Begins without a collision."""
-        self._hold = None
+        self._hold, self.touch = None, None
         self.observer.reset(state)
         self.law.reset(state)
 
@@ -68,11 +78,20 @@ class CollisionStop(EffortLaw):
         """residual: r, N m | N. collision: 1 after a detection, else 0. Also the law's signals."""
         return {**self.law.signals(), "residual": self.observer.residual, "collision": float(self._hold is not None)}
 
+    def notes(self) -> Sequence[str]:
+        """Collisions since the last call, with the touched link."""
+        notes, self._notes = [*self._notes, *self.law.notes()], []
+        return notes
+
     def _begin_reaction(self, state: RobotState, k: int) -> None:
         cause = f"external torque {self.observer.residual[k]:.3g}, the threshold is {self.threshold[k]:.3g}"
+        joint = self.observer.model.configuration.velocity_names[k]
+        self.touch = self._finder.touch(state.measured.q, self.observer.residual, _FELT * self.threshold)
+        place = "" if self.touch is None else f"; {self.touch}"
+        collision = f"collision at {state.measured.t:.3f} s: joint '{joint}': {cause}{place}"
         if self.reaction is None:
-            joint = self.observer.model.configuration.velocity_names[k]
-            raise CollisionError(f"collision at {state.measured.t:.3f} s: joint '{joint}': {cause}")
+            raise CollisionError(collision)
+        self._notes.append(collision)
         rest = np.zeros_like(state.v)
         self._hold = Reference(state.measured.q, rest, rest)
         self.reaction.reset(state.measured)

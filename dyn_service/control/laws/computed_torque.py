@@ -18,37 +18,81 @@ M-dot - 2 C is skew: any motion decays as exp(-c t). M(q) a + g(q) is inverse dy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.api.queries import Array, Overlay, Payload, RobotQueries
 from dyn_service.control.independent_joints import commanded_count, of_all_joints
-from dyn_service.control.law import EffortLaw, RobotState, per_joint
+from dyn_service.control.law import EffortLaw, Law, RobotState, per_joint
 from dyn_service.control.trajectory import Reference
-from dyn_service.errors import InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.messages.dyn_service_msgs import LinkPayload
 
 
 class ComputedTorque(EffortLaw):
-    """Inverse dynamics with linear error feedback. kp: (nv,) 1/s^2. kd: (nv,) 1/s."""
+    """Inverse dynamics with linear error feedback. kp: (nv,) 1/s^2. kd: (nv,) 1/s. payload_error: kg, see
+    `take_payload`; 0: payloads are ignored.
+    """
 
     name = "computed_torque"
     closed_loops = True
 
-    def __init__(self, model: RobotQueries, kp: Array, kd: Array) -> None:
-        self.model, self.kp, self.kd = model, kp, kd
+    def __init__(self, model: RobotQueries, kp: Array, kd: Array, payload_error: float = 0.0) -> None:
+        self.model, self.kp, self.kd, self.payload_error = model, kp, kd, payload_error
+        # From the beginning, so that the kernel with payloads is compiled before the loop begins.
+        self.overlay = Overlay(payloads=Payload(model.link_names[-1], 0.0)) if payload_error else None
 
     @classmethod
     def of_frequency(
-        cls, model: RobotQueries, natural_frequency: float | Sequence[float], damping_ratio: float
+        cls,
+        model: RobotQueries,
+        natural_frequency: float | Sequence[float],
+        damping_ratio: float,
+        payload_error: float = 0.0,
     ) -> ComputedTorque:
         """Makes the law with `gains`, one for each velocity; in closed loops for each of independent joints."""
         pair = gains(natural_frequency, damping_ratio, commanded_count(model))
-        return cls(model, *(of_all_joints(model, gain, 0.0) for gain in pair))
+        return cls(model, *(of_all_joints(model, gain, 0.0) for gain in pair), payload_error)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """The efforts. Query: `computed_torque`."""
-        return self.model.computed_torque(state.q, state.v, *reference, kp=self.kp, kd=self.kd)
+        return self.model.computed_torque(state.q, state.v, *reference, kp=self.kp, kd=self.kd, overlay=self.overlay)
+
+    def exchanged(self, law: Law) -> Law:
+        """Returns the law with its new parameters and this one's payload."""
+        if isinstance(law, ComputedTorque) and law.payload_error and self.payload_error:
+            law.overlay = self.overlay
+        return law
+
+    def take_payload(self, message: LinkPayload) -> None:
+        """Uses an estimated payload from now on, if its mass has a standard error of at most `payload_error`.
+
+        Raises:
+            FailedPreconditionError: It was estimated for another model.
+            InvalidArgumentError: A number has the wrong shape or value.
+        """
+        model = self.model.description.fingerprint
+        if not self.payload_error:
+            return
+        if message.fingerprint != model:
+            raise FailedPreconditionError(
+                f"the payload was estimated for the model with fingerprint {message.fingerprint}, this controller has "
+                f"{model}: give the payload estimator the controller's robot and joints"
+            )
+        if not (len(message.inertia) == 6 and len(message.errors) == 10):
+            raise InvalidArgumentError(
+                f"a payload must have 6 numbers of inertia and 10 errors, found {len(message.inertia)} and "
+                f"{len(message.errors)}"
+            )
+        if message.errors[0] <= self.payload_error:
+            xx, xy, xz, yy, yz, zz = message.inertia
+            inertia = ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
+            self.overlay = Overlay(Payload(message.header.frame_id, message.mass, message.com, inertia))
+
+    def signals(self) -> Mapping[str, Array | float]:
+        """payload_mass: of the payload in use, kg; only with `payload_error`."""
+        return {} if self.overlay is None else {"payload_mass": float(self.overlay.payloads.mass)}  # type: ignore
 
 
 def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: int) -> tuple[Array, Array]:

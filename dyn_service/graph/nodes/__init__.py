@@ -4,6 +4,7 @@ server                 the dynamics server
 plant/                 a simulated or real robot
 controllers/           one module per control law
 robot_state_publisher  joint states to `tf`
+payload_estimator      joint states to the payload of a link
 ros2_bridge            topics to and from ROS 2 over DDS
 registry               finds nodes by package and name
 """

@@ -30,6 +30,7 @@ SHIPPED = {
     "plant": "dyn_service.graph.nodes.plant.node",
     "controller": "dyn_service.graph.nodes.controllers.computed_torque",
     "robot_state_publisher": "dyn_service.graph.nodes.robot_state_publisher",
+    "payload_estimator": "dyn_service.graph.nodes.payload_estimator",
     "ros2_bridge": "dyn_service.graph.nodes.ros2_bridge",
     "gravity_compensation": "dyn_service.graph.nodes.controllers.gravity_compensation",
     "joint_impedance": "dyn_service.graph.nodes.controllers.joint_impedance",

@@ -102,6 +102,7 @@ class AsyncRobotQueries(RobotProperties, ABC):
     loop_error = awaited(RobotQueries.loop_error)
     assemble = awaited(RobotQueries.assemble)
     independent_motion = awaited(RobotQueries.independent_motion)
+    constraint_force_causes = awaited(RobotQueries.constraint_force_causes)
     ground_reactions = awaited(RobotQueries.ground_reactions)
 
 

@@ -248,10 +248,10 @@ def _checked_outputs(
     inputs, options = ({} if part is UNSET else part for part in (request.inputs, request.options))
     sizes: dict[str, int] = {} if robot is None else dict(robot.dimensions)
     specs: dict[str, Spec] = dict(row.outputs)
+    if row.rows_option is not None and options.get(row.rows_option) is not None:
+        sizes[str(row.row_dimension)] = len(options[row.rows_option])
     if isinstance(row, Query):
         lead = leading(row, inputs)
-        if row.rows_option is not None and options.get(row.rows_option) is not None:
-            sizes[str(row.row_dimension)] = len(options[row.rows_option])
     elif isinstance(row, Computation):
         states = {name: x for name, x in inputs.items() if name in row.inputs and row.inputs[name].kind in _STATE_KINDS}
         lead = leading(row, states)

@@ -49,6 +49,7 @@ def test_every_row_on_a_state_has_the_choice_where_it_matters() -> None:
         "contact_dynamics",
         "independent_motion",
         "simulate_rheonomic",
+        "constraint_force_causes",
         "ground_reactions",
     ]
 

@@ -103,7 +103,7 @@ def compute(
         raise FailedPreconditionError(
             f"{row.name} has no answer: a matrix of its equations is singular at a state of the request"
         ) from None
-    arrays = {name: np.asarray(value) for name, value in outputs.items()}
+    arrays = {name: value if name in row.labels else np.asarray(value) for name, value in outputs.items()}
     if order is not None:
         arrays = order.outward(row, arrays)
     return {name: pack_output(value) for name, value in arrays.items()}
@@ -140,7 +140,7 @@ def _outputs(
     result = functions.run(*([] if robot is None else [robot]), **arguments)
     if row.output is not None and not isinstance(result, dict):
         return {row.output: result}
-    return result if isinstance(result, dict) else {name: getattr(result, name) for name in row.outputs}
+    return result if isinstance(result, dict) else {name: getattr(result, name) for name in row.result_names}
 
 
 _SERVER_ITSELF = Caller("the server, because it was unused", Role.LOAD)  # unloads expired robots
