@@ -32,11 +32,12 @@ Ehlich and Zeller, 'Schwankung von Polynomen zwischen Gitterpunkten', Math. Zeit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import msgspec
 import numpy as np
 from scipy.linalg import null_space
 from scipy.optimize import minimize
@@ -47,7 +48,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.formulations.identifiability import base_parameters
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
-from dyn_service.model.parameters import INERTIAL, LINEAR
+from dyn_service.model.parameters import LINEAR
 from dyn_service.support.suggestions import did_you_mean
 
 Objective = Literal["determinant", "condition"]
@@ -56,9 +57,9 @@ GRID = 4000
 """Times per period at which limits are checked."""
 SAMPLES_PER_HARMONIC = 20
 """Samples per period of the highest harmonic, for the information matrix and the limits in the optimisation."""
-POINTS_PER_HARMONIC = 40
-"""Points of a goal per period of the highest harmonic. Quintics between them differ from the sines by 2e-10 of their
-amplitude: (2 pi / 40)^6 / 46080.
+POINTS_PER_HARMONIC = 20
+"""Points of a goal per period of the highest harmonic. Quintics between them differ from the sines by 2e-8 of their
+amplitude: (2 pi / 20)^6 / 46080.
 """
 RANDOM_MOTIONS = 20
 """Number of random motions, for the starts and the comparison."""
@@ -72,8 +73,7 @@ _SHRINK = 0.997
 """Factor by which a motion beyond a limit is scaled towards its start, again and again."""
 
 
-@dataclass(frozen=True)
-class KeepOut:
+class KeepOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A box, in world axes, that a point of a link may not enter.
 
     link: its name. point: (3,) m, in the link's axes. lower, upper: (3,) m, corners of the box in world axes.
@@ -85,8 +85,7 @@ class KeepOut:
     upper: tuple[float, float, float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExcitationDesign:
+class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a motion is for, and its limits.
 
     period_s: of the first harmonic, s. harmonics: their number, from 2. periods: how often the motion is recorded.
@@ -95,7 +94,7 @@ class ExcitationDesign:
     `damping`, `friction`, `armature`, `stiffness`; others count as known. position_share, velocity_share, effort_share:
     of the ranges and limits of the robot's file that the motion may use. velocity, acceleration, effort: limits that
     replace the file's, by joint. start: rad | m by joint, else the middle of the limits; 0 for joints without limits,
-    which move by `range` to both sides. keep_out: boxes. seed: of the random motions. restarts: number of random
+    which move by `free_range` to both sides. keep_out: boxes. seed: of the random motions. restarts: number of random
     motions from which the optimisation starts. threshold: of `base_parameters`.
     """
 
@@ -103,17 +102,17 @@ class ExcitationDesign:
     harmonics: int = 5
     periods: int = 5
     rate_hz: float = 100.0
-    noise: float | Mapping[str, float] | None = None
+    noise: float | dict[str, float] | None = None
     objective: Objective = "determinant"
     terms: tuple[str, ...] = ("damping", "friction", "armature")
     position_share: float = 0.9
     velocity_share: float = 0.8
     effort_share: float = 0.8
-    velocity: Mapping[str, float] = field(default_factory=dict)
-    acceleration: Mapping[str, float] = field(default_factory=dict)
-    effort: Mapping[str, float] = field(default_factory=dict)
-    start: Mapping[str, float] = field(default_factory=dict)
-    range: float = math.pi
+    velocity: dict[str, float] = {}
+    acceleration: dict[str, float] = {}
+    effort: dict[str, float] = {}
+    start: dict[str, float] = {}
+    free_range: float = math.pi
     keep_out: tuple[KeepOut, ...] = ()
     seed: int = 0
     restarts: int = 2
@@ -172,7 +171,7 @@ class Excitation:
     regressor. values: of the robot's file. standard_errors: predicted for weighted least squares. condition: condition
     number of Y_b with rows divided by the noise and columns scaled to length 1. log_determinant: of the information
     matrix. peaks: use of each limit. noise: (nv,) N m | N. samples: number of states in the recording. periods: number
-    of periods in it. random: the median, by determinant, of random motions within the same limits; None for these.
+    of periods in it. approach_s: time in which the start can be reached from any position. random: the median, by determinant, of random motions within the same limits; None for these.
     """
 
     joint_names: tuple[str, ...]
@@ -187,6 +186,7 @@ class Excitation:
     noise: Array
     samples: int
     periods: int
+    approach_s: float
     random: Excitation | None = None
 
     @property
@@ -199,9 +199,9 @@ class Excitation:
         """Limits of which at least 98 % are used."""
         return tuple(peak for peak in self.peaks if peak.share >= ACTIVE)
 
-    def goals(self, approach_s: float) -> list[JointTrajectory]:
-        """Returns two goals: to the start in `approach_s`, s, and one period of the motion."""
-        rest = JointTrajectoryPoint(self.motion.start.tolist(), time_from_start=Duration.from_seconds(approach_s))
+    def goals(self) -> list[JointTrajectory]:
+        """Returns two goals: to the start in `approach_s`, and one period of the motion."""
+        rest = JointTrajectoryPoint(self.motion.start.tolist(), time_from_start=Duration.from_seconds(self.approach_s))
         count = POINTS_PER_HARMONIC * len(self.motion.sine)
         times = self.motion.times(count)[1:]
         rows = zip(times.tolist(), *(x.tolist() for x in self.motion.sample(times)), strict=True)
@@ -214,7 +214,10 @@ class Excitation:
 
 
 def excitation(
-    robot: RobotQueries, design: ExcitationDesign | None = None, *, progress: Callable[[float], object] = lambda share: None
+    robot: RobotQueries,
+    design: ExcitationDesign | None = None,
+    *,
+    progress: Callable[[float], object] = lambda share: None,
 ) -> Excitation:
     """Returns the motion that makes the robot's base parameters known best, as far as the optimisation finds it.
 
@@ -251,6 +254,8 @@ class _Problem:
         self.names = robot.configuration.velocity_names
         self.start, self.lower, self.upper = _ranges(robot, design)
         self.rate_limits = _rate_limits(robot, design)
+        # A cubic between two positions at rest has a largest velocity of 1.5 times the mean one.
+        self.approach_s = max(1.0, float((1.5 * (self.upper - self.lower) / self.rate_limits[0]).max()))
         self.noise = _noise(robot, design)
         base = base_parameters(robot, threshold=design.threshold)
         parameters = robot.dynamic_parameters()
@@ -280,7 +285,9 @@ class _Problem:
         start = np.zeros(self.design.harmonics)
         of_sines = FourierMotion(start, unit, zero, self.design.period_s).sample(t)
         of_cosines = FourierMotion(start, zero, unit, self.design.period_s).sample(t)
-        return np.stack([np.hstack([s @ self.sines, c @ self.cosines]) for s, c in zip(of_sines, of_cosines, strict=True)])
+        return np.stack(
+            [np.hstack([s @ self.sines, c @ self.cosines]) for s, c in zip(of_sines, of_cosines, strict=True)]
+        )
 
     def states(self, x: Array) -> Reference:
         """The states of the samples, (T, n) each."""
@@ -306,7 +313,10 @@ class _Problem:
         """Returns (3, T, n): the derivatives of <weights, Y> with respect to q, v and a of each state."""
 
         def products(k: int, change: Array) -> Array:
-            inputs = [x + change[:, None] if i == k else np.broadcast_to(x, (len(change), *x.shape)) for i, x in enumerate(states)]
+            inputs = [
+                x + change[:, None] if i == k else np.broadcast_to(x, (len(change), *x.shape))
+                for i, x in enumerate(states)
+            ]
             return np.einsum("ktij,tij->tk", self.robot.inverse_dynamics_regressor(*inputs).regressor, weights)
 
         step = STEP * np.eye(len(self.names))
@@ -403,7 +413,9 @@ class _Problem:
                 return motion.scaled(factor)
             factor *= shrink
         row = int(np.argmax(values))
-        raise FailedPreconditionError(self._refusal(row, values[row], "in small motions about the start") + "; change start")
+        raise FailedPreconditionError(
+            self._refusal(row, values[row], "in small motions about the start") + "; change start"
+        )
 
     def random_motion(self, rng: np.random.Generator) -> FourierMotion:
         """Returns a random motion, each joint as large as its own limits allow, all scaled by one factor for the rest."""
@@ -476,6 +488,7 @@ class _Problem:
             self.noise,
             samples,
             self.design.periods,
+            self.approach_s,
         )
 
 
@@ -510,10 +523,21 @@ def _check(robot: RobotQueries, design: ExcitationDesign) -> None:
             f"robot '{robot.name}' has a joint of type {several[0]}: its positions do not add, as those of sines must; "
             "load the robot with a fixed root, or without that joint"
         )
-    passive = [n for n, effort in zip(robot.configuration.velocity_names, robot.limits.effort, strict=True) if effort <= 0]
+    passive = [
+        n for n, effort in zip(robot.configuration.velocity_names, robot.limits.effort, strict=True) if effort <= 0
+    ]
     if passive:
-        raise FailedPreconditionError(f"joint '{passive[0]}' of robot '{robot.name}' has no motor: its effort limit is 0")
-    for name, low in (("period_s", 0.0), ("rate_hz", 0.0), ("range", 0.0), ("harmonics", 1), ("periods", 0), ("restarts", 0)):
+        raise FailedPreconditionError(
+            f"joint '{passive[0]}' of robot '{robot.name}' has no motor: its effort limit is 0"
+        )
+    for name, low in (
+        ("period_s", 0.0),
+        ("rate_hz", 0.0),
+        ("free_range", 0.0),
+        ("harmonics", 1),
+        ("periods", 0),
+        ("restarts", 0),
+    ):
         if not (math.isfinite(getattr(design, name)) and getattr(design, name) > low):
             raise InvalidArgumentError(f"{name} must be more than {low:g}, found {getattr(design, name)!r}", path=name)
     for name in ("position_share", "velocity_share", "effort_share"):
@@ -550,7 +574,7 @@ def _ranges(robot: RobotQueries, design: ExcitationDesign) -> tuple[Array, Array
     start = _by_joint(robot, design.start, middle, "start", positive=False)
     bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
     with np.errstate(invalid="ignore"):
-        half = np.where(bounded, 0.5 * design.position_share * (limits.upper - limits.lower), design.range)
+        half = np.where(bounded, 0.5 * design.position_share * (limits.upper - limits.lower), design.free_range)
     centre = np.where(bounded, middle, start)
     return start, np.maximum(centre - half, limits.lower), np.minimum(centre + half, limits.upper)
 
@@ -572,7 +596,13 @@ def _rate_limits(robot: RobotQueries, design: ExcitationDesign) -> tuple[Array, 
 def _noise(robot: RobotQueries, design: ExcitationDesign) -> Array:
     """Returns the standard deviations of the efforts, (nv,)."""
     if isinstance(design.noise, float | int):
-        return _by_joint(robot, dict.fromkeys(robot.configuration.velocity_names, design.noise), np.ones(robot.nv), "noise", positive=True)
+        return _by_joint(
+            robot,
+            dict.fromkeys(robot.configuration.velocity_names, design.noise),
+            np.ones(robot.nv),
+            "noise",
+            positive=True,
+        )
     noise = _by_joint(robot, design.noise or {}, 0.01 * robot.limits.efforts, "noise", positive=True)
     if not np.isfinite(noise).all():
         name = robot.configuration.velocity_names[int(np.argmax(~np.isfinite(noise)))]
