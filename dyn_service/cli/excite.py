@@ -47,7 +47,7 @@ def excite(
     ] = None,
     design: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A YAML file with any of the design's numbers; options override it."),
+        typer.Option(metavar="FILE", help="A YAML file with numbers of the design; options override it."),
     ] = None,
     period: Annotated[float | None, typer.Option(metavar="S", help="Duration of a period, s. (default: 10)")] = None,
     harmonics: Annotated[int | None, typer.Option(metavar="N", help="Sines per joint. (default: 5)")] = None,
@@ -56,12 +56,10 @@ def excite(
         list[str] | None,
         typer.Option(
             metavar="[JOINT:=]X",
-            help="Standard deviation of measured efforts, N m or N, of a joint or of all. (default: 1 % of effort limits)",
+            help="Standard deviation of efforts, N m or N, of one joint or all. (default: 1 % of the effort limits)",
         ),
     ] = None,
-    rate: Annotated[
-        float | None, typer.Option(metavar="HZ", help="Samples per second of the recording. (default: 100)")
-    ] = None,
+    rate: Annotated[float | None, typer.Option(metavar="HZ", help="Samples per second. (default: 100)")] = None,
     start: Annotated[
         list[str] | None,
         typer.Option(metavar="JOINT:=X", help="Where the motion starts, rad or m. (default: middle of the limits)"),
@@ -89,16 +87,10 @@ def excite(
     joints: Joints = None,
     json_output: Json = False,
 ) -> None:
-    """Find a periodic motion within the robot's limits that makes its parameters known, for `dyn identify`.
+    """Find a motion within the robot's limits that makes its parameters known, for `dyn identify`.
 
-    Prints the errors that a recording of the motion will leave, next to those of random motions within the same limits,
-    and writes two files: goals for the node trajectory_following, and parameters for the launch that follows them. Limits
-    are those of the robot's file, less a margin; --design changes them, see docs/identification.md.
-
-    Examples:
-        dyn excite ur5e
-        dyn excite my_arm.urdf --period 20 --noise 0.05 --noise wrist:=0.01 -o motion.yaml
-        dyn excite ur5e --keep-out '{link: tool0, point: [0, 0, 0], lower: [-2, -2, -1], upper: [2, 2, 0.1]}'
+    Prints the errors that a recording of it leaves, and those of random motions within the same limits. Writes goals, and
+    parameters for a launch that follows them. Limits are the robot's, less a margin, or those of the design.
     """
     from dyn_service.engine.robot import Robot
     from dyn_service.identification.excitation import excitation
@@ -146,7 +138,7 @@ def goal_file(name: str, plan: Excitation) -> str:
     motion = plan.motion
     lines = [
         f"# Excitation of robot '{printable(name)}' by `dyn excite`: {plan.periods} periods of {motion.period_s:g} s,",
-        f"# {len(motion.sine)} harmonics, from rest to rest. The first goal moves to the start. See docs/identification.md.",
+        f"# {len(motion.sine)} harmonics, from rest to rest. The first goal moves to the start.",
         f"- joint_names: &joints {flow(approach.joint_names)}",
         "  points:",
         *map(_point, approach.points),
@@ -186,8 +178,7 @@ def table(name: str, plan: Excitation) -> str:
     noise = ", ".join(f"{joint} {x:.3g}" for joint, x in zip(plan.joint_names, plan.noise, strict=True))
     active = ", ".join(f"{peak.limit} of {peak.name}" for peak in plan.active)
     rows = [
-        f"{name}: {plan.periods} periods of {motion.period_s:g} s with {len(motion.sine)} harmonics, {plan.duration_s:g} s, "
-        f"{plan.samples} samples",
+        f"{name}: {plan.periods} periods of {motion.period_s:g} s, {len(motion.sine)} harmonics, {plan.samples} states",
         f"noise of efforts, N m or N: {noise}",
         f"limits in use: {active or 'none'}",
         "",

@@ -10,8 +10,8 @@ inverse is the covariance of the weighted least-squares estimate of theta_b.
 - `condition` minimises the condition number of M with its columns and rows scaled to a diagonal of ones.
 
 The gradient of an objective f is the sum over t of 2 <diag(sigma)^-2 Y_b S, dY_b> with S = df/dM: for each state the
-derivatives of Y along each entry of q, v and a, contracted, then the chain rule through the sines. Y is affine in a; its
-other derivatives are central differences of one batch of the compiled regressor. The exact form, by
+derivatives of Y along each entry of q, v and a, contracted, then the chain rule through the sines. Y is affine in a;
+its other derivatives are central differences of one batch of the compiled regressor. The exact form, by
 `inverse_dynamics_derivatives` of robots whose parameters are the rows of Y_b S, takes 2.9 times as long (Panda) and 4.5
 times (UR5e), and differs by 2e-10.
 
@@ -64,7 +64,7 @@ amplitude: (2 pi / 20)^6 / 46080.
 RANDOM_MOTIONS = 20
 """Number of random motions, for the starts and the comparison."""
 STEP = 1e-5
-"""Step of the central differences, rad | m and per s: the fourth root of rounding errors, so that both parts are 1e-10."""
+"""Step of the central differences, rad | m and per s: errors of truncation and rounding are both about 1e-10."""
 ACTIVE = 0.98
 """Share of a limit from which it is reported as active."""
 _OUTER, _INNER = 6, 60
@@ -297,7 +297,7 @@ class _Problem:
     def information(self, states: Reference) -> tuple[Array, Array]:
         """Returns M, the mean over the states, (nb, nb), and Y_b with rows divided by the noise, (T, nv, nb)."""
         Y = self.robot.inverse_dynamics_regressor(*states).regressor[..., self.columns] / self.noise[:, None]
-        # One product for each state: a large one would wake BLAS's threads, which takes ten times as long on busy cores.
+        # A product for each state: a large one wakes BLAS's threads, and takes ten times as long on busy cores.
         return np.sum(np.swapaxes(Y, 1, 2) @ Y, axis=0) / len(Y), Y
 
     def objective(self, x: Array) -> tuple[float, Array, Array]:
@@ -392,13 +392,15 @@ class _Problem:
         values = self.limits(Reference(self.start[None], zero, zero))[0][0]
         k = int(np.argmax(values))
         if values[k] >= 0.0:
-            raise FailedPreconditionError(self._refusal(k, values[k], "at rest at the start") + "; change start")
+            raise FailedPreconditionError(self._refusal(k, values[k], "at rest at the start"))
 
     def _refusal(self, row: int, value: float, when: str) -> str:
         kind, name = self.limit_names[row]
         if kind == "keep-out":
-            return f"link '{name}' of robot '{self.robot.name}': {when} its point is {value:.3g} m inside of its keep-out box"
-        return f"joint '{name}' of robot '{self.robot.name}': {when} it uses {1.0 + value:.3g} of its limit of {kind}, allowed is 1"
+            text = f"its point is {value:.3g} m inside of its keep-out box; change start or keep_out"
+            return f"link '{name}' of robot '{self.robot.name}': {when} {text}"
+        text = f"it uses {1.0 + value:.3g} of its limit of {kind}, allowed is less than 1; change start or the limit"
+        return f"joint '{name}' of robot '{self.robot.name}': {when} {text}"
 
     def within_limits(self, motion: FourierMotion, shrink: float = _SHRINK) -> FourierMotion:
         """Returns the motion, scaled towards its start until it meets all limits.
@@ -413,12 +415,10 @@ class _Problem:
                 return motion.scaled(factor)
             factor *= shrink
         row = int(np.argmax(values))
-        raise FailedPreconditionError(
-            self._refusal(row, values[row], "in small motions about the start") + "; change start"
-        )
+        raise FailedPreconditionError(self._refusal(row, values[row], "in small motions about the start"))
 
     def random_motion(self, rng: np.random.Generator) -> FourierMotion:
-        """Returns a random motion, each joint as large as its own limits allow, all scaled by one factor for the rest."""
+        """Returns a random motion: joints as large as their limits allow, then scaled to meet the other limits."""
         order = np.arange(1, self.design.harmonics + 1)[:, None]
         amplitudes = rng.normal(size=(2, self.design.harmonics, len(self.names))) / order
         x = np.vstack([self.sines.T @ amplitudes[0], self.cosines.T @ amplitudes[1]])
@@ -468,8 +468,8 @@ class _Problem:
         eigenvalues, vectors = np.linalg.eigh(M / np.outer(length, length))
         if eigenvalues[0] <= len(M) * np.finfo(float).eps * eigenvalues[-1]:
             raise FailedPreconditionError(
-                f"robot '{self.robot.name}': {samples} samples of a motion with {self.design.harmonics} harmonics do not "
-                f"determine its {len(M)} base parameters; give more harmonics or a higher rate"
+                f"robot '{self.robot.name}': a motion with {self.design.harmonics} harmonics does not determine its {len(M)} "
+                "base parameters; give more harmonics"
             )
         variance = np.sum(vectors**2 / eigenvalues, axis=1) / length**2 / samples
         shares = dict[tuple[str, str], float]()
@@ -514,8 +514,7 @@ def _check(robot: RobotQueries, design: ExcitationDesign) -> None:
     """Raises for robots without excitation, and for designs with a number out of range."""
     if robot.description.loop_joints:
         raise FailedPreconditionError(
-            f"robot '{robot.name}' has closed loops: sines of all joints would open them; load it with loops=\"cut\", or "
-            "excite a robot without loops"
+            f"robot '{robot.name}' has closed loops, which sines of all joints would open; excite a robot without loops"
         )
     several = [joint.type for joint in robot.configuration.joints if joint.nq != 1 or joint.nv != 1]
     if several:
