@@ -1,0 +1,47 @@
+"""Identification of robots from recorded motions. See docs/identification.md.
+
+recordings  recordings of joints, from bags, reports, CSV and NumPy files
+signals     even times, zero-phase filters, derivatives, a proposed cut-off
+terms       columns of base inertial parameters and of friction, in three forms
+regression  robust weighted least squares with standard errors for correlated noise
+fit         `identify`: delay, friction terms, fit and check on different motions
+result      `Identification`: parameters, errors, directions that the data do not show
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dyn_service.support.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from dyn_service.identification.fit import identify
+    from dyn_service.identification.recordings import Recording, read_recording
+    from dyn_service.identification.result import Identification, JointFriction, UnknownDirection
+    from dyn_service.identification.signals import Motion, filter_motion, propose_cutoff
+    from dyn_service.identification.terms import InertialModel, inertial_model
+
+__all__ = [
+    "Identification",
+    "InertialModel",
+    "JointFriction",
+    "Motion",
+    "Recording",
+    "UnknownDirection",
+    "filter_motion",
+    "identify",
+    "inertial_model",
+    "propose_cutoff",
+    "read_recording",
+]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "dyn_service.identification.fit": "identify",
+        "dyn_service.identification.recordings": "Recording read_recording",
+        "dyn_service.identification.result": "Identification JointFriction UnknownDirection",
+        "dyn_service.identification.signals": "Motion filter_motion propose_cutoff",
+        "dyn_service.identification.terms": "InertialModel inertial_model",
+    },
+)

@@ -1,0 +1,404 @@
+"""`identify`: base parameters and friction of a robot from a recording of its motion.
+
+1. The recording becomes a smooth motion (`signals`), its columns are those of `terms`.
+2. The delay of efforts after positions is searched where the residual is least, within the edges of the filter; then it
+   is a parameter: tau(t + d) = Y theta - delta d tau / dt, refined until delta vanishes.
+3. The width of each joint's Coulomb friction, and the speed of its Stribeck friction, are searched on a grid; a value
+   replaces the file's only if it is significantly better.
+4. Terms of friction whose estimate is less than `SIGNIFICANT` standard errors are removed, the weakest first.
+5. The parameters are fitted (`regression`) in some blocks of the recording, and checked in the others.
+
+What was known before, P of the regression, is that efforts of the robot's file are wrong by less than themselves: one
+typical state with such an error. Against hundreds of rows it is nothing, but parameters that the data do not show stay
+at the file's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.identification.recordings import Recording
+from dyn_service.identification.regression import Regression, solve
+from dyn_service.identification.result import (
+    Comparison,
+    Identification,
+    JointFriction,
+    TypicalStates,
+    unknown_directions,
+)
+from dyn_service.identification.signals import (
+    EDGE_CYCLES,
+    Motion,
+    filter_motion,
+    kept_samples,
+    smooth_rows,
+    usable_rows,
+)
+from dyn_service.identification.terms import (
+    FORMS,
+    FRICTION_KINDS,
+    Form,
+    FrictionTerm,
+    InertialModel,
+    effort_rows,
+    friction_rows,
+    inertial_model,
+)
+from dyn_service.support.suggestions import known_instead
+
+SIGNIFICANT = 3.0
+"""Standard errors that a term of friction differs from zero; by chance 1 in 370 terms does."""
+
+SEARCHED = 4.0
+"""As `SIGNIFICANT`, of a speed that is the best of a grid."""
+
+LONGEST_DELAY_S = 0.1
+
+BLOCK_S, BLOCK_CYCLES = 1.0, 10.0
+"""A block is at least this long, and this many cycles of the cut-off."""
+
+SPEED_SHARES = np.geomspace(0.01, 0.5, 10)
+"""Widths of friction and Stribeck speeds that are tried, as shares of a joint's largest velocity."""
+
+LEAST_SPEED = 1e-6
+"""A joint that is never faster, rad/s or m/s, has no friction that depends on velocity."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Rows of a motion in one form. inertial (m, rows, nb); spring (n, nv); used (m, rows)."""
+
+    motion: Motion
+    form: Form
+    inertial: Array
+    spring: Array
+    used: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, model: InertialModel, motion: Motion, form: Form) -> _Sample:
+        usable = usable_rows(motion)
+        used = np.asarray(usable.all(axis=1, keepdims=True)) if form == "energy" else usable
+        return cls(motion, form, model.rows(motion, form), model.spring_effort(motion.q), used)
+
+    def target(self, delay_s: float) -> Array:
+        """Efforts (m, rows) to be explained: measured, less those of springs of the file."""
+        measured = effort_rows(self.motion, self.motion.effort, self.form, delay_s)
+        return measured - effort_rows(self.motion, self.spring, self.form)
+
+    def columns(self, terms: Sequence[FrictionTerm], delay_s: float | None = None) -> Array:
+        """All columns (m, rows, p); with a delay, the last one is the derivative of efforts there."""
+        parts = [self.inertial, friction_rows(self.motion, terms, self.form)]
+        if delay_s is not None:
+            rate = effort_rows(self.motion, self.motion.effort, self.form, delay_s, order=1)
+            parts.append(-rate[..., None])
+        return np.concatenate(parts, axis=-1)
+
+
+def identify(
+    robot: RobotQueries,
+    recording: Recording,
+    *,
+    check: Recording | float = 1.0 / 3.0,
+    friction: Collection[str] = FRICTION_KINDS,
+    form: Form = "effort",
+    cutoff_hz: float | None = None,
+    delay_s: float | None = None,
+    still: Mapping[str, float] | None = None,
+) -> Identification:
+    """Returns base parameters and friction of a robot from a recording; see the module for the steps.
+
+    Args:
+        robot: The robot as its file describes it, in this process or of a server; gravity is its own.
+        recording: Positions and efforts of its joints.
+        check: A recording of another motion; or the share of blocks of this one, from 0 to 0.5, that are not fitted.
+        friction: The kinds of terms that may be used, of `FRICTION_KINDS`.
+        form: "effort", or without accelerations "momentum", "energy".
+        cutoff_hz: Of the filters; None: `propose_cutoff` of the recording.
+        delay_s: By which efforts arrive later than positions; None: it is estimated.
+        still: Positions of joints that are not in the recording because they stood still.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range, or the recording is too short for the cut-off.
+        NotFoundError: The recording lacks a joint.
+        FailedPreconditionError: Fewer rows remain than there are parameters.
+        UnimplementedError: The robot has closed loops, or joints whose position is no number.
+    """
+    _check_arguments(check, friction, form, delay_s)
+    recording = recording.for_robot(robot, still)
+    limits = robot.limits
+    bounds = {"lower": limits.lower, "upper": limits.upper, "effort_limit": limits.efforts}
+    motion = filter_motion(recording, cutoff_hz, **bounds)
+    model = inertial_model(robot)
+    sample = _Sample.of(model, motion, form)
+    is_fit, is_check = _blocks(motion, 0.0 if isinstance(check, Recording) else check)
+    sample = replace(sample, used=sample.used & is_fit[:, None])
+    states = TypicalStates.of(model, np.abs(motion.v).max(axis=0), np.abs(motion.a).max(axis=0))
+    problem = _Problem(model, sample, states, _reference_effort(motion))
+    terms, delay, regression = _fitted(problem, _first_terms(robot, motion, friction), friction, delay_s)
+    nb = len(model.names)
+    estimate, covariance = regression.estimate[:nb], regression.covariance[:nb, :nb]
+    noise = _effort_noise(problem, regression)
+    delay_error = float(np.sqrt(regression.covariance[-1, -1])) if delay_s is None and delay else 0.0
+    comparisons = [_comparison(model, sample.motion, terms, regression.estimate, delay, is_fit, is_check)]
+    if isinstance(check, Recording):
+        other = filter_motion(check.for_robot(robot, still), motion.cutoff_hz, **bounds)
+        rows = len(kept_samples(other))
+        none, every = np.zeros(rows, dtype=bool), np.ones(rows, dtype=bool)
+        comparisons.append(_comparison(model, other, terms, regression.estimate, delay, none, every))
+    return Identification(
+        robot,
+        model,
+        estimate,
+        covariance,
+        regression.information[:nb, :nb],
+        _by_joint(robot, terms, regression, nb),
+        noise,
+        delay,
+        delay_error,
+        motion.cutoff_hz,
+        form,
+        _joined(comparisons),
+        unknown_directions(model, states, covariance, noise),
+        regression.correlated_rows,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """What a fit needs. reference (nv,): typical efforts of joints, the scale of the prior."""
+
+    model: InertialModel
+    sample: _Sample
+    states: TypicalStates
+    reference: Array
+
+    def solve(self, terms: Sequence[FrictionTerm], delay_s: float, with_delay: bool) -> Regression:
+        X = self.sample.columns(terms, delay_s if with_delay else None)
+        nb, p = len(self.model.names), X.shape[-1]
+        used = int(self.sample.used.sum())
+        if used <= p:
+            text = f"the recording leaves {used} rows for {p} parameters; record longer, or raise cutoff_hz"
+            raise FailedPreconditionError(text)
+        prior = np.zeros((p, p))
+        prior[:nb, :nb] = self.states.information(self.reference)
+        # A term as large as the typical effort, or a delay of a cycle, counts as one standard deviation.
+        scales = [np.abs(x).max() or 1.0 for x in np.moveaxis(X[..., nb:], -1, 0)]
+        indices = [term.index for term in terms] + ([int(np.argmax(self.reference))] if with_delay else [])
+        prior[range(nb, p), range(nb, p)] = (np.array(scales) / self.reference[indices]) ** 2
+        if self.sample.form == "energy":
+            prior[nb:, nb:] /= np.maximum(1.0, np.abs(self.sample.motion.v).max()) ** 2
+        mean = np.concatenate([self.model.file_values, np.zeros(p - nb)])
+        return solve(X, self.sample.target(delay_s), self.sample.used, prior, mean)
+
+
+def _fitted(
+    problem: _Problem, terms: list[FrictionTerm], kinds: Collection[str], delay_s: float | None
+) -> tuple[list[FrictionTerm], float, Regression]:
+    """Returns the significant terms, the delay, and the regression with both.
+
+    Its last entry is the delay's if that is estimated and significant.
+    """
+    delay = _first_delay(problem, terms) if delay_s is None else delay_s
+    regression = problem.solve(terms, delay, with_delay=False)
+    terms = _with_speeds(problem, terms, kinds, delay, regression)
+    estimated = delay_s is None
+    for _ in range(4):
+        regression = problem.solve(terms, delay, estimated)
+        if not estimated:
+            break
+        step, error = regression.estimate[-1], np.sqrt(regression.covariance[-1, -1])
+        delay = float(np.clip(delay + step, -_longest(problem), _longest(problem)))
+        if abs(step) < 0.05 * error:
+            break
+    if estimated and abs(delay) < SIGNIFICANT * np.sqrt(regression.covariance[-1, -1]):
+        delay, estimated = 0.0, False
+        regression = problem.solve(terms, delay, with_delay=False)
+    kept = _significant(problem, terms, regression)
+    return kept, delay, problem.solve(kept, delay, estimated) if len(kept) < len(terms) else regression
+
+
+def _significant(problem: _Problem, terms: Sequence[FrictionTerm], regression: Regression) -> list[FrictionTerm]:
+    """Returns the terms left after the weakest is removed, one by one, until all are significant."""
+    first, kept = len(problem.model.names), list(range(len(terms)))
+    while kept:
+        variance = np.diag(regression.covariance)
+        strength = [abs(regression.estimate[first + k]) / np.sqrt(variance[first + k]) for k in kept]
+        weakest = int(np.argmin(strength))
+        if strength[weakest] >= SIGNIFICANT:
+            break
+        regression = regression.without(first + kept.pop(weakest))
+    return [terms[k] for k in kept]
+
+
+def _longest(problem: _Problem) -> float:
+    """The longest delay: the edges of the filter have no more samples."""
+    return float(min(LONGEST_DELAY_S, EDGE_CYCLES / problem.sample.motion.cutoff_hz))
+
+
+def _first_delay(problem: _Problem, terms: Sequence[FrictionTerm]) -> float:
+    """Returns the delay of least residual, of some in steps of an eighth of a cycle of the cut-off."""
+    sample, longest = problem.sample, _longest(problem)
+    regression = problem.solve(terms, 0.0, with_delay=False)
+    weight = sample.used / regression.noise
+    X = sample.columns(terms) * weight[..., None]
+    Q = np.linalg.qr(X.reshape(-1, X.shape[-1]))[0]
+    steps = int(np.ceil(8.0 * longest * sample.motion.cutoff_hz))
+    delays = np.linspace(-longest, longest, 2 * steps + 1)
+
+    def residual(delay: float) -> float:
+        y = (sample.target(delay) * weight).ravel()
+        return float(y @ y - np.sum((Q.T @ y) ** 2))
+
+    return float(min(delays, key=residual))
+
+
+def _with_speeds(
+    problem: _Problem, terms: list[FrictionTerm], kinds: Collection[str], delay: float, regression: Regression
+) -> list[FrictionTerm]:
+    """Returns the terms with the widths, and the Stribeck terms, that reduce the residual significantly."""
+    sample = problem.sample
+    weight = sample.used / regression.noise
+    y = (sample.target(delay) * weight).ravel()
+    fastest = np.abs(sample.motion.v).max(axis=0)
+
+    def weighted(some: Sequence[FrictionTerm]) -> Array:
+        X = friction_rows(sample.motion, some, sample.form) * weight[..., None]
+        return X.reshape(-1, len(some))
+
+    inertial = (sample.inertial * weight[..., None]).reshape(-1, sample.inertial.shape[-1])
+    for index in sorted({term.index for term in terms if term.kind == "coulomb"}):
+        local = [term for term in terms if term.index == index and term.kind in ("coulomb", "asymmetric")]
+        rest = [term for term in terms if term not in local]
+        Q = np.linalg.qr(np.concatenate([inertial, weighted(rest)], axis=1))[0]
+        r = y - Q @ (Q.T @ y)
+
+        def explained(some: Sequence[FrictionTerm], Q: Array = Q, r: Array = r) -> float:
+            part = weighted(some)
+            basis = np.linalg.qr(part - Q @ (Q.T @ part))[0]
+            return float(np.sum((basis.T @ r) ** 2))
+
+        threshold = SEARCHED**2 * float(regression.inflation[0 if sample.form == "energy" else index])
+        widths = [[replace(term, width=float(share * fastest[index])) for term in local] for share in SPEED_SHARES]
+        best = max(widths, key=explained)
+        local = best if explained(best) > explained(local) + threshold else local
+        if "stribeck" in kinds:
+            first = replace(local[0], kind="stribeck")
+            speeds = [float(share * fastest[index]) for share in SPEED_SHARES]
+            more = [[*local, replace(first, stribeck_speed=speed)] for speed in speeds if speed > 1.5 * first.width]
+            best = max(more, key=explained, default=local)
+            local = best if explained(best) > explained(local) + threshold else local
+        terms = [*rest, *local]
+    return sorted(terms, key=lambda term: (term.index, FRICTION_KINDS.index(term.kind)))
+
+
+def _first_terms(robot: RobotQueries, motion: Motion, kinds: Collection[str]) -> list[FrictionTerm]:
+    """Returns the terms with the widths of the robot's file; Stribeck terms are searched later."""
+    names, widths = robot.configuration.velocity_names, _file_widths(robot)
+    terms = []
+    for index, name in enumerate(names):
+        if not motion.usable[:, index].any():
+            continue
+        moves = np.abs(motion.v[:, index]).max() > LEAST_SPEED
+        usual = [kind for kind in FRICTION_KINDS if kind in kinds and kind != "stribeck"]
+        terms += [FrictionTerm(name, index, kind, widths[index]) for kind in usual if moves or kind == "offset"]
+    return terms
+
+
+def _file_widths(robot: RobotQueries) -> Array:
+    """Returns the widths w of friction (nv,), from its column tanh(v / w) of the regressor."""
+    names, speed = robot.dynamic_parameters().parameters, 1e-3
+    zero = np.zeros(robot.nv)
+    Y = robot.inverse_dynamics_regressor(robot.neutral(), zero + speed, zero).regressor
+    columns = [names.index(f"{name}.friction") for name in robot.configuration.velocity_names]
+    return np.asarray(speed / np.arctanh(np.asarray(Y)[range(robot.nv), columns]))
+
+
+def _reference_effort(motion: Motion) -> Array:
+    """Rms of measured efforts (nv,), at least a hundredth of the largest, which also stands for unmeasured ones."""
+    rms = np.sqrt(np.mean(motion.effort**2, axis=0))
+    measured = motion.usable.any(axis=0)
+    return np.asarray(np.where(measured, np.maximum(rms, max(0.01 * rms.max(), 1e-9)), max(rms.max(), 1e-9)))
+
+
+def _effort_noise(problem: _Problem, regression: Regression) -> Array:
+    """Noise of efforts (nv,). That of the energy form is of power, so it is divided by the rms velocity of all."""
+    if problem.sample.form != "energy":
+        return regression.noise
+    speed = np.sqrt(np.mean(np.sum(problem.sample.motion.v**2, axis=1)))
+    return np.full(problem.model.robot.nv, regression.noise[0] / max(float(speed), LEAST_SPEED))
+
+
+def _blocks(motion: Motion, share: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Returns which rows are fitted and which check: blocks in turn, without the rows that the filter mixes."""
+    t = motion.t[kept_samples(motion)]
+    if share == 0.0 or not len(t):
+        return np.ones(len(t), dtype=bool), np.zeros(len(t), dtype=bool)
+    length = max(BLOCK_S, BLOCK_CYCLES / motion.cutoff_hz)
+    count = max(round(1.0 / share), int((t[-1] - t[0]) / length))
+    place = (t - t[0]) / (t[-1] - t[0]) * count
+    block = np.minimum(place.astype(int), count - 1)
+    # Block k checks where the integer part of share (k + 1) increases, so that checks are spread evenly.
+    checks = np.floor(share * (block + 1) + 1e-9) > np.floor(share * block + 1e-9)
+    mixed = int(np.ceil(0.5 * motion.rate_hz / motion.cutoff_hz / motion.stride))
+    near_check = np.convolve(checks, np.ones(2 * mixed + 1), mode="same") > 0.5
+    return ~near_check, checks
+
+
+def _comparison(
+    model: InertialModel,
+    motion: Motion,
+    terms: Sequence[FrictionTerm],
+    estimate: Array,
+    delay: float,
+    is_fit: NDArray[np.bool_],
+    is_check: NDArray[np.bool_],
+) -> Comparison:
+    sample = _Sample.of(model, motion, "effort")
+    spring = effort_rows(motion, sample.spring, "effort")
+    X = sample.columns(terms)
+    fitted = X @ estimate[: X.shape[-1]] + spring
+    file = smooth_rows(motion, np.asarray(model.robot.inverse_dynamics(motion.q, motion.v, motion.a)))
+    measured = sample.target(delay) + spring
+    return Comparison(motion.t[kept_samples(motion)], measured, file, fitted, sample.used, is_fit, is_check)
+
+
+def _joined(comparisons: Sequence[Comparison]) -> Comparison:
+    names = ("t", "measured", "file", "fitted", "usable", "is_fit", "is_check")
+    return Comparison(*(np.concatenate([getattr(one, name) for one in comparisons]) for name in names))
+
+
+def _by_joint(
+    robot: RobotQueries, terms: Sequence[FrictionTerm], regression: Regression, first: int
+) -> dict[str, JointFriction]:
+    widths = _file_widths(robot)
+    errors = np.sqrt(np.diag(regression.covariance))
+    friction = {}
+    for index, name in enumerate(robot.configuration.velocity_names):
+        own = {term.kind: k for k, term in enumerate(terms) if term.index == index}
+        values = {kind: float(regression.estimate[first + k]) for kind, k in own.items()}
+        width = next((term.width for term in terms if term.index == index), float(widths[index]))
+        speed = next((term.stribeck_speed for term in terms if term.index == index and term.kind == "stribeck"), None)
+        spread = {kind: float(errors[first + k]) for kind, k in own.items()}
+        friction[name] = JointFriction(name, values, spread, width, speed)
+    return friction
+
+
+def _check_arguments(check: Recording | float, friction: Collection[str], form: str, delay_s: float | None) -> None:
+    if not isinstance(check, Recording) and not 0.0 <= check <= 0.5:
+        raise InvalidArgumentError(f"check must be a Recording or from 0 to 0.5, found {check!r}", path="check")
+    if form not in FORMS:
+        raise InvalidArgumentError(f"form must be one of {', '.join(FORMS)}, found {form!r}", path="form")
+    unknown = [kind for kind in friction if kind not in FRICTION_KINDS]
+    if isinstance(friction, str) or unknown:
+        kind = friction if isinstance(friction, str) else unknown[0]
+        hint = known_instead(kind, FRICTION_KINDS)
+        raise InvalidArgumentError(f"friction has no kind {kind!r}{hint}; expected a list of kinds", path="friction")
+    if delay_s is not None and not abs(delay_s) <= LONGEST_DELAY_S:
+        text = f"delay_s must be from -{LONGEST_DELAY_S:g} to {LONGEST_DELAY_S:g} s or None, found {delay_s!r}"
+        raise InvalidArgumentError(text, path="delay_s")

@@ -1,0 +1,257 @@
+"""Recordings of a robot's motion: times, positions, efforts; from bags, reports, CSV and NumPy files.
+
+A CSV file has a header: `t`, and for each joint `q.JOINT`, `tau.JOINT` and perhaps `v.JOINT`; `time`, `position.JOINT`,
+`effort.JOINT`, `velocity.JOINT` and brackets, as in `position[JOINT]`, are read too. A file of `numpy.savez` has `t`,
+`q`, `tau` and perhaps `v` and `joints`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from dyn_service.api.arrays import numbers, read_npz
+from dyn_service.api.queries import Array, RobotQueries
+from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.support.optional import load
+from dyn_service.support.suggestions import known_instead
+from dyn_service.support.upward import upward
+
+GAP_PERIODS = 10.0
+"""A pause longer than this many median periods separates two segments, because the motion within it is unknown."""
+
+_COLUMN = re.compile(r"(?P<kind>\w+?)(?:\.(?P<joint>.+)|\[(?P<bracketed>.+)\])")
+_KINDS = {"q": "q", "position": "q", "v": "v", "velocity": "v", "tau": "effort", "effort": "effort"}
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A recorded motion of joints with one number of position each.
+
+    t: (n,) s, increasing. q: (n, nj) rad | m. effort: (n, nj) N m | N; a column of NaN is a joint whose effort was not
+    measured. joints: the joint of each column. v: (n, nj) rad/s | m/s, or None.
+
+    Raises:
+        InvalidArgumentError: A shape is wrong, a number is missing or infinite, or times do not increase.
+    """
+
+    t: Array
+    q: Array
+    effort: Array
+    joints: tuple[str, ...]
+    v: Array | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "joints", tuple(self.joints))
+        repeated = [name for name in self.joints if self.joints.count(name) > 1]
+        if repeated:
+            raise InvalidArgumentError(f"joint '{repeated[0]}' of the recording is named twice", path="joints")
+        shape = (len(np.atleast_1d(self.t)), len(self.joints))
+        for name, expected in (("t", shape[:1]), ("q", shape), ("effort", shape), ("v", shape)):
+            value = getattr(self, name)
+            if value is None and name == "v":
+                continue
+            array = numbers(value)
+            if array is None or array.shape != expected:
+                text = f"{name} of the recording must be numbers of shape {expected}, found {np.shape(value)}"
+                raise InvalidArgumentError(text, path=name)
+            object.__setattr__(self, name, array)
+            self._check_finite(name, array)
+        late = np.flatnonzero(np.diff(self.t) <= 0.0)
+        if late.size:
+            k = int(late[0]) + 1
+            text = f"row {k} of the recording has t = {self.t[k]:g} s after {self.t[k - 1]:g} s, expected a later time"
+            raise InvalidArgumentError(text, path="t")
+
+    def _check_finite(self, name: str, array: Array) -> None:
+        finite = np.isfinite(array)
+        if name == "effort":
+            finite |= np.isnan(array).all(axis=0)
+        if finite.all():
+            return
+        row, *column = np.argwhere(~finite)[0]
+        joint = f" of joint '{self.joints[column[0]]}'" if column else ""
+        text = f"row {row} of the recording: {name}{joint} must be a finite number, found {array[(row, *column)]}"
+        raise InvalidArgumentError(text, path=name)
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    @property
+    def period_s(self) -> float:
+        """The median time between two rows."""
+        return float(np.median(np.diff(self.t)))
+
+    def segments(self) -> list[slice]:
+        """Rows between pauses of more than `GAP_PERIODS` median periods."""
+        ends = np.flatnonzero(np.diff(self.t) > GAP_PERIODS * self.period_s) + 1 if len(self) > 1 else np.zeros(0, int)
+        edges = [0, *ends.tolist(), len(self)]
+        return [slice(first, last) for first, last in pairwise(edges)]
+
+    def between(self, begin_s: float, end_s: float) -> Recording:
+        """Returns the rows with begin_s <= t < end_s."""
+        rows = (self.t >= begin_s) & (self.t < end_s)
+        if not rows.any():
+            span = f"from {self.t[0]:g} s to {self.t[-1]:g} s"
+            raise InvalidArgumentError(f"the recording, {span}, has no row from {begin_s:g} s to {end_s:g} s")
+        v = None if self.v is None else self.v[rows]
+        return replace(self, t=self.t[rows], q=self.q[rows], effort=self.effort[rows], v=v)
+
+    def for_robot(self, robot: RobotQueries, still: Mapping[str, float] | None = None) -> Recording:
+        """Returns the columns in the order of the robot's joints; other joints are dropped.
+
+        still: positions (rad, m) of joints that are not in the recording because they stood still; their efforts
+        count as not measured.
+
+        Raises:
+            NotFoundError: A joint of the robot is not in the recording.
+            UnimplementedError: The robot has closed loops, or joints whose position is no number, such as a floating
+                base.
+        """
+        names = _single_joints(robot)
+        still = still or {}
+        missing = [name for name in names if name not in self.joints and name not in still]
+        if missing:
+            hint = known_instead(
+                missing[0], [name for name in self.joints if name not in names], "its other joints are"
+            )
+            text = f"joint '{missing[0]}' of robot '{robot.name}' is not in the recording{hint}; if it stood still, "
+            raise NotFoundError(f"{text}give its position: still={{'{missing[0]}': 0.0}}", path="joints")
+        index = {name: k for k, name in enumerate(self.joints)}
+        q, v, effort = (np.empty((len(self), len(names))) for _ in range(3))
+        for k, name in enumerate(names):
+            if name in index:
+                q[:, k], effort[:, k] = self.q[:, index[name]], self.effort[:, index[name]]
+                v[:, k] = 0.0 if self.v is None else self.v[:, index[name]]
+            else:
+                q[:, k], v[:, k], effort[:, k] = float(still[name]), 0.0, np.nan
+        return Recording(self.t, q, effort, names, None if self.v is None else v)
+
+
+def read_recording(
+    path: str | Path,
+    robot: RobotQueries,
+    *,
+    joints: Sequence[str] | None = None,
+    still: Mapping[str, float] | None = None,
+    topic: str = "/joint_states",
+) -> Recording:
+    """Returns the recording in a file, in the order of the robot's joints.
+
+    path: a CSV file, a file of `numpy.savez`, a launch's report, a bag of this package or of ROS 2 (MCAP), or, by
+    rosbags, a bag of ROS 1 or a folder of SQLite. joints: of the columns of an NPZ file without `joints`; None: the
+    robot's. still: as for `Recording.for_robot`. topic: joint states of a bag.
+
+    Raises:
+        NotFoundError: The file, the topic or a joint does not exist.
+        InvalidArgumentError: The file is none of these, or has no efforts, or numbers are missing.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise NotFoundError(f"recording {str(path)!r} does not exist")
+    if path.suffix == ".csv":
+        found = _from_csv(path)
+    elif path.suffix == ".npz" and path.name != "recording.npz":
+        found = _from_npz(path, tuple(joints or _single_joints(robot)))
+    elif path.suffix == ".bag" or (path.is_dir() and any(path.glob("*.db3"))):
+        found = _from_rosbag(path, topic)
+    else:
+        motion = upward("recording")(robot, path, topic)
+        found = _from_arrays(motion, tuple(robot.joint_names), path)
+    return found.for_robot(robot, still)
+
+
+def _single_joints(robot: RobotQueries) -> tuple[str, ...]:
+    configuration = robot.configuration
+    if configuration.several or not configuration.flat or robot.description.loop_joints:
+        several = [name for name, _ in configuration.several]
+        cause = f"joint '{several[0]}' has several degrees of freedom" if several else "it has closed loops"
+        text = f"robot '{robot.name}' cannot be identified from recordings: {cause}; use inverse_dynamics_regressor"
+        raise UnimplementedError(text, path="robot")
+    return configuration.velocity_names
+
+
+def _from_arrays(arrays: Mapping[str, Any], joints: tuple[str, ...], path: Path) -> Recording:
+    missing = [name for name in ("t", "q", "tau") if name not in arrays]
+    if missing:
+        names = ", ".join(sorted(arrays)) or "nothing"
+        raise InvalidArgumentError(f"recording {str(path)!r} has no {missing[0]!r}, only {names}", path=missing[0])
+    return Recording(arrays["t"], arrays["q"], arrays["tau"], joints, arrays.get("v"))
+
+
+def _from_npz(path: Path, joints: tuple[str, ...]) -> Recording:
+    try:
+        arrays = read_npz(path)
+    except DynError:
+        raise
+    except (OSError, BadZipFile, ValueError, TypeError, EOFError, KeyError):
+        raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
+    if "joints" in arrays:
+        joints = tuple(str(name) for name in np.ravel(arrays["joints"]))
+    columns = np.shape(arrays.get("q", np.zeros((0, len(joints)))))[-1:]
+    if columns != (len(joints),):
+        text = f"q of recording {str(path)!r} has {columns[0] if columns else 0} columns for {len(joints)} joints"
+        raise InvalidArgumentError(f"{text} ({', '.join(joints)}); name its joints: joints=[..]", path="joints")
+    return _from_arrays(arrays, joints, path)
+
+
+def _from_csv(path: Path) -> Recording:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        header = [name.strip() for name in next(rows, [])]
+        try:
+            table = np.array([[float(x) for x in row] for row in rows if row])
+        except ValueError as error:
+            raise InvalidArgumentError(f"{str(path)!r}, line {rows.line_num}: {error}") from None
+    if table.ndim != 2 or table.shape[1] != len(header):
+        raise InvalidArgumentError(f"{str(path)!r} must have {len(header)} numbers in each line below its header")
+    columns: dict[str, dict[str, Array]] = {"q": {}, "v": {}, "effort": {}}
+    times = [k for k, name in enumerate(header) if name in ("t", "time")]
+    for k, name in enumerate(header):
+        match = _COLUMN.fullmatch(name)
+        if match and match["kind"] in _KINDS:
+            columns[_KINDS[match["kind"]]][match["joint"] or match["bracketed"]] = table[:, k]
+    joints = tuple(name for name in columns["q"] if name in columns["effort"])
+    if not times or not joints:
+        text = (
+            f"{str(path)!r} needs the columns t and, for each joint, q.JOINT and tau.JOINT, found {', '.join(header)}"
+        )
+        raise InvalidArgumentError(text)
+    q, effort = (np.column_stack([columns[kind][name] for name in joints]) for kind in ("q", "effort"))
+    has_v = all(name in columns["v"] for name in joints)
+    v = np.column_stack([columns["v"][name] for name in joints]) if has_v else None
+    return Recording(table[:, times[0]], q, effort, joints, v)
+
+
+def _from_rosbag(path: Path, topic: str) -> Recording:
+    reader = load("a recording in a bag of ROS 1 or SQLite", "rosbags.highlevel").AnyReader
+    typestore = load("a recording in a bag of ROS 1 or SQLite", "rosbags.typesys")
+    rows: list[tuple[float, Any, Any, Any]] = []
+    names: list[str] = []
+    store = typestore.get_typestore(typestore.Stores.LATEST)
+    with reader([path], default_typestore=store) as bag:
+        connections = [connection for connection in bag.connections if connection.topic == topic]
+        if not connections:
+            hint = known_instead(topic, {connection.topic for connection in bag.connections}, "it has")
+            raise NotFoundError(f"bag {str(path)!r} has no topic {topic!r}{hint}")
+        for connection, _, data in bag.messages(connections=connections):
+            message = bag.deserialize(data, connection.msgtype)
+            names = names or list(message.name)
+            if set(message.name) != set(names) or not len(message.position) == len(message.effort) == len(names):
+                text = f"message {len(rows)} of topic {topic!r} in {str(path)!r} has other joints, or no efforts"
+                raise InvalidArgumentError(text)
+            order = [list(message.name).index(name) for name in names]
+            stamp = message.header.stamp.sec + message.header.stamp.nanosec * 1e-9
+            v = message.velocity[order] if len(message.velocity) == len(names) else None
+            rows.append((stamp, message.position[order], message.effort[order], v))
+    t, q, effort, v = zip(*rows, strict=True) if rows else ((), (), (), ())
+    velocity = None if any(x is None for x in v) else np.array(v)
+    return Recording(np.array(t) - t[0] if t else np.zeros(0), np.array(q), np.array(effort), tuple(names), velocity)

@@ -1,0 +1,140 @@
+"""Robust weighted least squares of several joints, with standard errors that hold for correlated noise.
+
+    minimise  sum over rows t, joints j of rho(e_tj / s_j) + (beta - beta_0)^T P (beta - beta_0) / 2,  e = y - X beta
+
+rho is Huber's function, s_j the noise of joint j, estimated with the parameters until both stand still (iteratively
+reweighted least squares). P is the information of what was known before. With psi = rho'(e / s) and m_j the share of
+joint j's rows that are no outliers, the covariance of the estimate is
+
+    A^-1 B A^-1,   A = sum_j m_j / s_j^2 X_j^T X_j + P,
+    B = sum over lags l, joints i, j of Gamma_ij(l) / (s_i s_j) sum_t X_i(t)^T X_j(t + l) + P
+
+Gamma(l) is the autocovariance of psi, weighted by Bartlett's window, so that noise that is correlated over time or
+between joints counts for as few samples as it is worth. The window's length is that of Andrews (1991). Both s_j and
+Gamma are divided by the share of freedom that the fit left to the residuals of the joint.
+
+Source: P. Huber, 'Robust Statistics', 1981; W. Newey, K. West, 'A Simple, Positive Semi-Definite, Heteroskedasticity
+and Autocorrelation Consistent Covariance Matrix', 1987.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from dyn_service.api.queries import Array
+
+HUBER = 1.345
+"""Residuals beyond this many standard deviations weigh less: 95 percent of the efficiency for normal noise."""
+
+MEDIAN_TO_DEVIATION = 1.4826
+"""Standard deviation of normal noise relative to the median of its magnitude."""
+
+ITERATIONS, CONVERGED = 50, 1e-4
+"""Of the reweighting; it ends when no noise changes by more than this share."""
+
+
+@dataclass(frozen=True, eq=False)
+class Regression:
+    """estimate (p,); covariance (p, p); information (p, p): A without P; noise (joints,); residual (m, joints), NaN in
+    rows that were not used; correlated_rows: length of the window of autocovariances. inflation (joints,): variance of
+    a mean of residuals relative to that of independent ones.
+    """
+
+    estimate: Array
+    covariance: Array
+    information: Array
+    noise: Array
+    residual: Array
+    correlated_rows: int
+    inflation: Array
+
+    def without(self, index: int) -> Regression:
+        """Returns the regression with a parameter held at zero, without a new fit: conditional on it."""
+        gain = self.covariance[:, index] / self.covariance[index, index]
+        estimate = self.estimate - gain * self.estimate[index]
+        covariance = self.covariance - np.outer(gain, self.covariance[index])
+        covariance[index], covariance[:, index] = 0.0, 0.0
+        return replace(self, estimate=estimate, covariance=covariance)
+
+
+def solve(X: Array, y: Array, used: NDArray[np.bool_], prior: Array, prior_mean: Array) -> Regression:
+    """Returns the regression of y (m, joints) on X (m, joints, p) in the rows that are used (m, joints).
+
+    prior (p, p): P, positive definite. prior_mean (p,): beta_0.
+    """
+    joints, p = X.shape[1:]
+    root = np.linalg.cholesky(prior).T
+    matrices, targets = [X[used[:, j], j] for j in range(joints)], [y[used[:, j], j] for j in range(joints)]
+    noise = np.array([max(float(np.std(target)), 1e-12) if len(target) else 1.0 for target in targets])
+    weights = [np.ones(len(target)) for target in targets]
+    beta = prior_mean
+    for _ in range(ITERATIONS):
+        rows = [np.sqrt(w)[:, None] / s * M for w, s, M in zip(weights, noise, matrices, strict=True)]
+        sides = [np.sqrt(w) / s * target for w, s, target in zip(weights, noise, targets, strict=True)]
+        Q, R = np.linalg.qr(np.concatenate([*rows, root]))
+        beta = linalg.solve_triangular(R, Q.T @ np.concatenate([*sides, root @ prior_mean]))
+        residuals = [target - M @ beta for M, target in zip(matrices, targets, strict=True)]
+        leverage = np.split(np.sum(Q[: len(Q) - p] ** 2, axis=1), np.cumsum([len(x) for x in targets])[:-1])
+        freedom = np.array([_freedom(h) for h in leverage])
+        previous = noise
+        noise = np.array(
+            [_deviation(r) / np.sqrt(f) if len(r) else 1.0 for r, f in zip(residuals, freedom, strict=True)]
+        )
+        floor = 1e-9 * np.array([np.abs(target).max(initial=1e-3) for target in targets])
+        noise = np.maximum(noise, floor)  # a simulation without noise must not divide by zero
+        weights = [HUBER / np.maximum(np.abs(r) / s, HUBER) for r, s in zip(residuals, noise, strict=True)]
+        if np.abs(noise / previous - 1.0).max() < CONVERGED:
+            break
+    residual = np.full(y.shape, np.nan)
+    for j, r in enumerate(residuals):
+        residual[used[:, j], j] = r
+    return _with_covariance(X, used, residual, noise, freedom, beta, prior)
+
+
+def _freedom(leverage: Array) -> float:
+    """The share of a joint's residuals that the fit left free; at least a twentieth, since nothing is known below."""
+    return max(0.05, 1.0 - float(leverage.mean())) if len(leverage) else 1.0
+
+
+def _deviation(residual: Array) -> float:
+    return float(MEDIAN_TO_DEVIATION * np.median(np.abs(residual)))
+
+
+def _with_covariance(
+    X: Array, used: NDArray[np.bool_], residual: Array, noise: Array, freedom: Array, beta: Array, prior: Array
+) -> Regression:
+    scaled = np.where(used[..., None], X, 0.0) / noise[:, None]
+    ratio = np.where(used, residual, 0.0) / noise
+    psi = np.clip(ratio, -HUBER, HUBER) / np.sqrt(freedom)
+    counts = np.maximum(used.sum(axis=0), 1)
+    inliers = ((np.abs(ratio) < HUBER) & used).sum(axis=0) / counts
+    information = np.einsum("tjp,j,tjq->pq", scaled, inliers, scaled, optimize=True)
+    lags = _window(psi, used)
+    meat, inflation = prior.copy(), np.zeros(len(noise))
+    for lag in range(lags + 1):
+        later, earlier = slice(lag, None), slice(0, len(psi) - lag)
+        pairs = np.maximum(used[earlier].astype(float).T @ used[later], 1.0)
+        gamma = (1.0 - lag / (lags + 1.0)) * (psi[earlier].T @ psi[later]) / pairs
+        part = np.einsum("tip,ij,tjq->pq", scaled[earlier], gamma, scaled[later], optimize=True)
+        inflation += np.diag(gamma) * (1.0 if lag == 0 else 2.0)
+        meat += part if lag == 0 else part + part.T
+    inverse = linalg.inv(information + prior)
+    variance = np.maximum(np.sum(psi**2, axis=0) / counts, np.finfo(float).tiny)
+    covariance = inverse @ meat @ inverse
+    return Regression(beta, covariance, information, noise, residual, lags, np.maximum(inflation / variance, 1.0))
+
+
+def _window(psi: Array, used: NDArray[np.bool_]) -> int:
+    """Andrews' length of Bartlett's window, from the correlation of neighbouring rows of each joint."""
+    count = len(psi)
+    if count < 4:
+        return 0
+    power = np.sum(psi**2, axis=0)
+    moving = power > 0.0
+    rho = np.clip(np.sum(psi[1:] * psi[:-1], axis=0)[moving] / power[moving], -0.97, 0.97)
+    alpha = np.sum(4.0 * rho**2 / ((1.0 - rho) ** 6 * (1.0 + rho) ** 2)) / np.sum(1.0 / (1.0 - rho) ** 4)
+    return int(min(1.1447 * (alpha * count) ** (1.0 / 3.0), count / 4)) if moving.any() else 0
