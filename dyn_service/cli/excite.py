@@ -89,8 +89,8 @@ def excite(
 ) -> None:
     """Find a motion within the robot's limits that makes its parameters known, for `dyn identify`.
 
-    Prints the errors that a recording of it leaves, and those of random motions within the same limits. Writes goals, and
-    parameters for a launch that follows them. Limits are the robot's, less a margin, or those of the design.
+    Prints the errors that a recording of it leaves, and those of random motions within the same limits. Writes goals,
+    and parameters for a launch that follows them. Limits are the robot's, less a margin, or those of the design.
     """
     from dyn_service.engine.robot import Robot
     from dyn_service.identification.excitation import excitation

@@ -32,7 +32,7 @@ Ehlich and Zeller, 'Schwankung von Polynomen zwischen Gitterpunkten', Math. Zeit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -45,10 +45,10 @@ from scipy.optimize import minimize
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.formulations.identifiability import base_parameters
+from dyn_service.identification.fit import file_widths
+from dyn_service.identification.terms import FRICTION_KINDS, FrictionTerm, InertialModel, inertial_model
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
-from dyn_service.model.parameters import LINEAR
 from dyn_service.support.suggestions import did_you_mean
 
 Objective = Literal["determinant", "condition"]
@@ -90,12 +90,12 @@ class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     period_s: of the first harmonic, s. harmonics: their number, from 2. periods: how often the motion is recorded.
     rate_hz: of the samples of the recording. noise: standard deviation of efforts, N m | N, for all joints or by joint;
-    None is 1 % of the effort limits. objective: see the module. terms: passive parameters of joints to be known, of
-    `damping`, `friction`, `armature`, `stiffness`; others count as known. position_share, velocity_share, effort_share:
-    of the ranges and limits of the robot's file that the motion may use. velocity, acceleration, effort: limits that
+    None is 1 % of the effort limits. objective: see the module. friction: kinds of friction to be known,
+    of `viscous`, `coulomb`, `offset`, `asymmetric`, with the widths of the robot's file. position_share,
+    velocity_share, effort_share: of the ranges and limits of the robot's file that the motion may use. velocity, acceleration, effort: limits that
     replace the file's, by joint. start: rad | m by joint, else the middle of the limits; 0 for joints without limits,
     which move by `free_range` to both sides. keep_out: boxes. seed: of the random motions. restarts: number of random
-    motions from which the optimisation starts. threshold: of `base_parameters`.
+    motions from which the optimisation starts.
     """
 
     period_s: float = 10.0
@@ -104,7 +104,7 @@ class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     rate_hz: float = 100.0
     noise: float | dict[str, float] | None = None
     objective: Objective = "determinant"
-    terms: tuple[str, ...] = ("damping", "friction", "armature")
+    friction: tuple[str, ...] = ("viscous", "coulomb", "offset")
     position_share: float = 0.9
     velocity_share: float = 0.8
     effort_share: float = 0.8
@@ -116,7 +116,6 @@ class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     keep_out: tuple[KeepOut, ...] = ()
     seed: int = 0
     restarts: int = 2
-    threshold: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +143,7 @@ class FourierMotion:
 
     def times(self, count: int) -> Array:
         """Returns `count` equidistant times of one period, from 0, s."""
-        return np.arange(count) * (self.period_s / count)
+        return np.asarray(np.arange(count) * (self.period_s / count), dtype=np.float64)
 
     def scaled(self, factor: float) -> FourierMotion:
         """Returns the motion with its distance from the start multiplied by a factor."""
@@ -167,17 +166,18 @@ class Peak:
 class Excitation:
     """A motion and what a recording of it makes known.
 
-    joint_names: in the order of the motion. parameters: names of the base parameters, (nb,). columns: theirs in the
-    regressor. values: of the robot's file. standard_errors: predicted for weighted least squares. condition: condition
-    number of Y_b with rows divided by the noise and columns scaled to length 1. log_determinant: of the information
-    matrix. peaks: use of each limit. noise: (nv,) N m | N. samples: number of states in the recording. periods: number
-    of periods in it. approach_s: time in which the start can be reached from any position. random: the median, by determinant, of random motions within the same limits; None for these.
+    joint_names: in the order of the motion. model, terms: base inertial parameters and friction, in whose order the
+    other arrays are. values (p,): of the robot's file. standard_errors (p,): predicted for weighted least squares.
+    condition: condition number of Y with rows divided by the noise and columns scaled to length 1. log_determinant: of
+    the information matrix of all samples. peaks: use of each limit. noise (nv,): N m | N. samples: number of states in
+    the recording. periods: number of periods in it. approach_s: time in which the start can be reached from any
+    position. random: the median, by determinant, of random motions within the same limits; None for these.
     """
 
     joint_names: tuple[str, ...]
     motion: FourierMotion
-    parameters: tuple[str, ...]
-    columns: tuple[int, ...]
+    model: InertialModel
+    terms: tuple[FrictionTerm, ...]
     values: Array
     standard_errors: Array
     condition: float
@@ -188,6 +188,15 @@ class Excitation:
     periods: int
     approach_s: float
     random: Excitation | None = None
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters, (p,)."""
+        return (*self.model.names, *(term.name for term in self.terms))
+
+    def rows(self, states: Reference) -> Array:
+        """Returns Y (T, nv, p) with tau = Y theta at states (T, n)."""
+        return _rows(self.model, self.terms, states)
 
     @property
     def duration_s(self) -> float:
@@ -257,13 +266,15 @@ class _Problem:
         # A cubic between two positions at rest has a largest velocity of 1.5 times the mean one.
         self.approach_s = max(1.0, float((1.5 * (self.upper - self.lower) / self.rate_limits[0]).max()))
         self.noise = _noise(robot, design)
-        base = base_parameters(robot, threshold=design.threshold)
+        self.model = inertial_model(robot)
+        widths = file_widths(robot)
+        pairs = [(kind, k) for kind in design.friction for k in range(robot.nv)]
+        self.terms = tuple(FrictionTerm(self.names[k], k, kind, widths[k]) for kind, k in pairs)
         parameters = robot.dynamic_parameters()
-        known = set(LINEAR) - set(design.terms)
-        kept = [k for k, column in enumerate(base.columns) if base.parameters[column].rpartition(".")[2] not in known]
-        self.columns = tuple(base.columns[k] for k in kept)
-        self.base_names = tuple(base.names[k] for k in kept)
-        self.values = (base.combinations @ parameters.theta)[kept]
+        theta = dict(zip(parameters.parameters, parameters.theta.tolist(), strict=True))
+        of_file = {"viscous": "damping", "coulomb": "friction"}
+        friction = [theta.get(f"{term.joint}.{of_file.get(term.kind)}", 0.0) for term in self.terms]
+        self.values = np.concatenate([self.model.file_values, friction])
         order = np.arange(1.0, design.harmonics + 1)
         self.sines, self.cosines = null_space(order[None]), null_space(order[None] ** 2)
         samples = SAMPLES_PER_HARMONIC * design.harmonics
@@ -296,7 +307,7 @@ class _Problem:
 
     def information(self, states: Reference) -> tuple[Array, Array]:
         """Returns M, the mean over the states, (nb, nb), and Y_b with rows divided by the noise, (T, nv, nb)."""
-        Y = self.robot.inverse_dynamics_regressor(*states).regressor[..., self.columns] / self.noise[:, None]
+        Y = _rows(self.model, self.terms, states) / self.noise[:, None]
         # A product for each state: a large one wakes BLAS's threads, and takes ten times as long on busy cores.
         return np.sum(np.swapaxes(Y, 1, 2) @ Y, axis=0) / len(Y), Y
 
@@ -305,25 +316,28 @@ class _Problem:
         states = self.states(x)
         M, Y = self.information(states)
         value, S = _log_determinant(M) if self.design.objective == "determinant" else _log_condition(M)
-        weights = np.zeros((*Y.shape[:2], len(self.robot.dynamic_parameters().theta)))
-        weights[..., self.columns] = 2.0 / len(Y) * (Y @ S) / self.noise[:, None]
+        weights = 2.0 / len(Y) * (Y @ S) / self.noise[:, None]
         return value, self._contracted(states, weights), M
 
     def _contracted(self, states: Reference, weights: Array) -> Array:
         """Returns (3, T, n): the derivatives of <weights, Y> with respect to q, v and a of each state."""
+        inertial = np.zeros((*weights.shape[:2], len(self.model.parameters)))
+        inertial[..., self.model.columns] = weights[..., : len(self.model.columns)]
 
         def products(k: int, change: Array) -> Array:
-            inputs = [
-                x + change[:, None] if i == k else np.broadcast_to(x, (len(change), *x.shape))
-                for i, x in enumerate(states)
-            ]
-            return np.einsum("ktij,tij->tk", self.robot.inverse_dynamics_regressor(*inputs).regressor, weights)
+            inputs = [np.broadcast_to(x, (len(change), *x.shape)) for x in states]
+            inputs[k] = inputs[k] + change[:, None]
+            Y = self.robot.inverse_dynamics_regressor(*inputs).regressor
+            return np.asarray(np.einsum("ktij,tij->tk", Y, inertial))
 
         step = STEP * np.eye(len(self.names))
         by_q, by_v = ((products(k, step) - products(k, -step)) / (2.0 * STEP) for k in (0, 1))
+        for term, weight in zip(self.terms, np.moveaxis(weights[..., len(self.model.columns) :], -1, 0), strict=True):
+            slope = (term.column(states.v + STEP) - term.column(states.v - STEP)) / (2.0 * STEP)
+            by_v[:, term.index] += slope * weight[:, term.index]
         # Y is affine in a: differences over any step are exact.
-        rest = np.zeros((1, len(self.names)))
-        return np.stack([by_q, by_v, products(2, np.eye(len(self.names))) - products(2, rest)])
+        unit, rest = np.eye(len(self.names)), np.zeros((1, len(self.names)))
+        return np.stack([by_q, by_v, products(2, unit) - products(2, rest)])
 
     def limits(self, states: Reference) -> tuple[Array, Array]:
         """Returns (T, m) shares of limits that are used, less 1, and their derivatives (T, m, 3, n) by q, v and a.
@@ -360,7 +374,7 @@ class _Problem:
         """Returns the distance (T,) m of the point from the box along the axis where it is largest, negative inside of
         it, its derivative (T, n) by q, and the point (T, 3) m in the world.
         """
-        motion = self.robot.point_motion(states.q, states.v, box.link, np.array(box.point), frame="world")
+        motion = self.robot.point_motion(states.q, states.v, box.link, point=box.point)
         middle, half = (0.5 * (np.add(box.upper, sign * np.array(box.lower))) for sign in (1.0, -1.0))
         offset = motion.position - middle
         axis = np.argmax(np.abs(offset) - half, axis=1)
@@ -468,8 +482,8 @@ class _Problem:
         eigenvalues, vectors = np.linalg.eigh(M / np.outer(length, length))
         if eigenvalues[0] <= len(M) * np.finfo(float).eps * eigenvalues[-1]:
             raise FailedPreconditionError(
-                f"robot '{self.robot.name}': a motion with {self.design.harmonics} harmonics does not determine its {len(M)} "
-                "base parameters; give more harmonics"
+                f"robot '{self.robot.name}': motions of {self.design.harmonics} harmonics do not determine its {len(M)} "
+                "parameters; give more harmonics"
             )
         variance = np.sum(vectors**2 / eigenvalues, axis=1) / length**2 / samples
         shares = dict[tuple[str, str], float]()
@@ -478,8 +492,8 @@ class _Problem:
         return Excitation(
             self.names,
             motion,
-            self.base_names,
-            self.columns,
+            self.model,
+            self.terms,
             self.values,
             np.sqrt(variance),
             math.sqrt(eigenvalues[-1] / eigenvalues[0]),
@@ -492,9 +506,17 @@ class _Problem:
         )
 
 
+def _rows(model: InertialModel, terms: Sequence[FrictionTerm], states: Reference) -> Array:
+    """Returns the columns (T, nv, p) of the inertial parameters and of friction."""
+    friction = np.zeros((*states.v.shape, len(terms)))
+    for k, term in enumerate(terms):
+        friction[:, term.index, k] = term.column(states.v)
+    return np.concatenate([model.effort_columns(*states), friction], axis=-1)
+
+
 def _log_determinant(M: Array) -> tuple[float, Array]:
     """-log det M and its derivative by M."""
-    return -float(np.linalg.slogdet(M)[1]), -np.linalg.inv(M)
+    return -float(np.linalg.slogdet(M)[1]), -np.asarray(np.linalg.inv(M), dtype=np.float64)
 
 
 def _log_condition(M: Array) -> tuple[float, Array]:
@@ -542,10 +564,11 @@ def _check(robot: RobotQueries, design: ExcitationDesign) -> None:
     for name in ("position_share", "velocity_share", "effort_share"):
         if not 0.0 < getattr(design, name) <= 1.0:
             raise InvalidArgumentError(f"{name} must be in (0, 1], found {getattr(design, name)!r}", path=name)
-    for term in design.terms:
-        if term not in LINEAR:
-            hint = did_you_mean(term, LINEAR)
-            raise InvalidArgumentError(f"terms must be of {', '.join(LINEAR)}, found {term!r}{hint}", path="terms")
+    kinds = [kind for kind in FRICTION_KINDS if kind != "stribeck"]  # its speed is known after a recording only
+    unknown = next((kind for kind in design.friction if kind not in kinds), None)
+    if unknown is not None:
+        text = f"friction must be of {', '.join(kinds)}, found {unknown!r}{did_you_mean(unknown, kinds)}"
+        raise InvalidArgumentError(text, path="friction")
     for box in design.keep_out:
         if not np.all(np.less(box.lower, box.upper)):
             text = f"corners of a box must be lower < upper, found {box.lower} and {box.upper}"
