@@ -181,6 +181,7 @@ def table(name: str, plan: Excitation) -> str:
         f"{name}: {plan.periods} periods of {motion.period_s:g} s, {len(motion.sine)} harmonics, {plan.samples} states",
         f"noise of efforts, N m or N: {noise}",
         f"limits in use: {active or 'none'}",
+        *([f"no motion tells from other parameters: {', '.join(plan.dependent)}"] if plan.dependent else []),
         "",
         f"{'':<34}{'excitation':>12}{'random':>12}",
         f"{'condition number':<34}{plan.condition:>12.4g}{random.condition:>12.4g}",

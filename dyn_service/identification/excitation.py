@@ -46,7 +46,7 @@ from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.identification.fit import file_widths
-from dyn_service.identification.terms import FRICTION_KINDS, FrictionTerm, InertialModel, inertial_model
+from dyn_service.identification.terms import FRICTION_KINDS, THRESHOLD, FrictionTerm, InertialModel, inertial_model
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
 from dyn_service.support.suggestions import did_you_mean
@@ -92,10 +92,10 @@ class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     rate_hz: of the samples of the recording. noise: standard deviation of efforts, N m | N, for all joints or by joint;
     None is 1 % of the effort limits. objective: see the module. friction: kinds of friction to be known,
     of `viscous`, `coulomb`, `offset`, `asymmetric`, with the widths of the robot's file. position_share,
-    velocity_share, effort_share: of the ranges and limits of the robot's file that the motion may use. velocity, acceleration, effort: limits that
-    replace the file's, by joint. start: rad | m by joint, else the middle of the limits; 0 for joints without limits,
-    which move by `free_range` to both sides. keep_out: boxes. seed: of the random motions. restarts: number of random
-    motions from which the optimisation starts.
+    velocity_share, effort_share: of the robot's ranges and limits that may be used. velocity, acceleration,
+    effort: limits that replace the file's, by joint. start: rad | m by joint, else the middle of the limits; 0 for
+    joints without limits, which move by `free_range` to both sides. keep_out: boxes. seed: of the random motions.
+    restarts: number of random motions from which the optimisation starts.
     """
 
     period_s: float = 10.0
@@ -171,7 +171,8 @@ class Excitation:
     condition: condition number of Y with rows divided by the noise and columns scaled to length 1. log_determinant: of
     the information matrix of all samples. peaks: use of each limit. noise (nv,): N m | N. samples: number of states in
     the recording. periods: number of periods in it. approach_s: time in which the start can be reached from any
-    position. random: the median, by determinant, of random motions within the same limits; None for these.
+    position. dependent: friction that no motion tells from other parameters. random: the median, by determinant, of
+    random motions within the same limits; None for these.
     """
 
     joint_names: tuple[str, ...]
@@ -187,6 +188,7 @@ class Excitation:
     samples: int
     periods: int
     approach_s: float
+    dependent: tuple[str, ...]
     random: Excitation | None = None
 
     @property
@@ -269,7 +271,9 @@ class _Problem:
         self.model = inertial_model(robot)
         widths = file_widths(robot)
         pairs = [(kind, k) for kind in design.friction for k in range(robot.nv)]
-        self.terms = tuple(FrictionTerm(self.names[k], k, kind, widths[k]) for kind, k in pairs)
+        terms = [FrictionTerm(self.names[k], k, kind, widths[k]) for kind, k in pairs]
+        self.terms = self._independent(terms)
+        self.dependent = tuple(term.name for term in terms if term not in self.terms)
         parameters = robot.dynamic_parameters()
         theta = dict(zip(parameters.parameters, parameters.theta.tolist(), strict=True))
         of_file = {"viscous": "damping", "coulomb": "friction"}
@@ -279,6 +283,26 @@ class _Problem:
         self.sines, self.cosines = null_space(order[None]), null_space(order[None] ** 2)
         samples = SAMPLES_PER_HARMONIC * design.harmonics
         self.basis = self._basis(self.motion(np.zeros((2 * design.harmonics - 2, len(self.names)))).times(samples))
+
+    def _independent(self, terms: list[FrictionTerm]) -> tuple[FrictionTerm, ...]:
+        """Returns the terms whose columns at random states are no sums of multiples of the columns before them, as is
+        the offset of a vertical slide, whose weight is constant.
+        """
+        rng, nv = np.random.default_rng(self.design.seed), self.robot.nv
+        count = 3 * (len(self.model.names) + len(terms))  # more rows than columns, so that chance makes none dependent
+        q = rng.uniform(self.lower, self.upper, (count, nv))
+        v = rng.uniform(-self.rate_limits[0], self.rate_limits[0], (count, nv))
+        Y = _rows(self.model, terms, Reference(q, v, rng.uniform(-1.0, 1.0, (count, nv)))).reshape(count * nv, -1)
+        Y /= np.linalg.norm(Y, axis=0)
+        first = len(self.model.names)
+        basis = np.linalg.qr(Y[:, :first])[0]
+        kept = []
+        for term, column in zip(terms, Y[:, first:].T, strict=True):
+            part = column - basis @ (basis.T @ column)
+            if np.linalg.norm(part) > THRESHOLD:
+                kept.append(term)
+                basis = np.column_stack([basis, part / np.linalg.norm(part)])
+        return tuple(kept)
 
     def motion(self, x: Array) -> FourierMotion:
         """Returns the motion of coefficients x."""
@@ -482,8 +506,8 @@ class _Problem:
         eigenvalues, vectors = np.linalg.eigh(M / np.outer(length, length))
         if eigenvalues[0] <= len(M) * np.finfo(float).eps * eigenvalues[-1]:
             raise FailedPreconditionError(
-                f"robot '{self.robot.name}': motions of {self.design.harmonics} harmonics do not determine its {len(M)} "
-                "parameters; give more harmonics"
+                f"robot '{self.robot.name}': motions with {self.design.harmonics} harmonics do not determine all "
+                f"{len(M)} parameters; give more harmonics"
             )
         variance = np.sum(vectors**2 / eigenvalues, axis=1) / length**2 / samples
         shares = dict[tuple[str, str], float]()
@@ -503,6 +527,7 @@ class _Problem:
             samples,
             self.design.periods,
             self.approach_s,
+            self.dependent,
         )
 
 
