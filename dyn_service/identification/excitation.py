@@ -67,8 +67,8 @@ STEP = 1e-5
 """Step of the central differences, rad | m and per s: errors of truncation and rounding are both about 1e-10."""
 ACTIVE = 0.98
 """Share of a limit from which it is reported as active."""
-_OUTER, _INNER = 6, 60
-"""Updates of the multipliers, and iterations of L-BFGS-B between them."""
+_OUTER = 6
+"""Updates of the multipliers."""
 _SHRINK = 0.997
 """Factor by which a motion beyond a limit is scaled towards its start, again and again."""
 
@@ -95,7 +95,7 @@ class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     velocity_share, effort_share: of the robot's ranges and limits that may be used. velocity, acceleration,
     effort: limits that replace the file's, by joint. start: rad | m by joint, else the middle of the limits; 0 for
     joints without limits, which move by `free_range` to both sides. keep_out: boxes. seed: of the random motions.
-    restarts: number of random motions from which the optimisation starts.
+    restarts: number of random motions from which the optimisation starts. iterations: of each, of L-BFGS-B.
     """
 
     period_s: float = 10.0
@@ -116,6 +116,7 @@ class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     keep_out: tuple[KeepOut, ...] = ()
     seed: int = 0
     restarts: int = 2
+    iterations: int = 360
 
 
 @dataclass(frozen=True, eq=False)
@@ -447,10 +448,14 @@ class _Problem:
             FailedPreconditionError: Even a thousandth of the motion is beyond a limit.
         """
         factor = 1.0
+        times = motion.times(len(self.basis[0]))
         while factor > 1e-3:
-            values = self.peaks(motion.scaled(factor))
+            candidate = motion.scaled(factor)
+            values = self.limits(candidate.sample(times))[0].max(axis=0)
+            if values.max() <= 0.0:  # the few samples first, because each grid takes as long as 40 of them
+                values = self.peaks(candidate)
             if values.max() <= 0.0:
-                return motion.scaled(factor)
+                return candidate
             factor *= shrink
         row = int(np.argmax(values))
         raise FailedPreconditionError(self._refusal(row, values[row], "in small motions about the start"))
@@ -485,11 +490,18 @@ class _Problem:
         def step(_: Array) -> None:
             nonlocal steps
             steps += 1
-            progress(steps / (_OUTER * _INNER))
+            progress(min(1.0, steps / self.design.iterations))
 
         y = (x / units).ravel()
         for _ in range(_OUTER):
-            y = minimize(lagrangian, y, jac=True, method="L-BFGS-B", callback=step, options={"maxiter": _INNER}).x
+            y = minimize(
+                lagrangian,
+                y,
+                jac=True,
+                method="L-BFGS-B",
+                callback=step,
+                options={"maxiter": math.ceil(self.design.iterations / _OUTER)},
+            ).x
             excess = self.limits(self.states(y.reshape(-1, len(units)) * units))[0]
             multipliers = np.maximum(multipliers + penalty * excess, 0.0)
             previous, violation = violation, float(np.maximum(excess, 0.0).max())
@@ -583,6 +595,7 @@ def _check(robot: RobotQueries, design: ExcitationDesign) -> None:
         ("harmonics", 1),
         ("periods", 0),
         ("restarts", 0),
+        ("iterations", 0),
     ):
         if not (math.isfinite(getattr(design, name)) and getattr(design, name) > low):
             raise InvalidArgumentError(f"{name} must be more than {low:g}, found {getattr(design, name)!r}", path=name)
