@@ -78,7 +78,7 @@ def test_all_limits_hold_on_a_grid_ten_times_as_fine() -> None:
             name = "tool0" if kind == "keep-out" else robot.joint_names[k]
             assert largest <= min(1.0, peaks.get((kind, name), 0.0) + 1e-12), (kind, name)  # rounding
     # Each kind of limit is nearly used up somewhere, so that a limit that is left out is missed.
-    near = {peak.limit for peak in _excitation().peaks if peak.share > 0.97}
+    near = {peak.limit for peak in _excitation().peaks if peak.share > 0.9}
     assert near == set(shares)
 
 
