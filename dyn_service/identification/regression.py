@@ -33,19 +33,21 @@ HUBER = 1.345
 MEDIAN_TO_DEVIATION = 1.4826
 """Standard deviation of normal noise relative to the median of its magnitude."""
 
-ITERATIONS, CONVERGED = 50, 1e-4
+ITERATIONS, CONVERGED = 50, 1e-3
 """Of the reweighting; it ends when no noise changes by more than this share."""
 
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """estimate (p,); covariance (p, p); information (p, p): A without P; noise (joints,); residual (m, joints), NaN in
-    rows that were not used; correlated_rows: length of the window of autocovariances. inflation (joints,): variance of
-    a mean of residuals relative to that of independent ones.
+    """estimate (p,); covariance (p, p); posterior (p, p): A^-1; prior_scale: of P to the prior; information (p, p): A
+    without P; noise (joints,); residual (m, joints), NaN in rows that were not used; correlated_rows: length of the
+    window of autocovariances. inflation (joints,): variance of a mean of residuals, relative to independent ones.
     """
 
     estimate: Array
     covariance: Array
+    posterior: Array
+    prior_scale: float
     information: Array
     noise: Array
     residual: Array
@@ -64,13 +66,26 @@ class Regression:
 def solve(X: Array, y: Array, used: NDArray[np.bool_], prior: Array, prior_mean: Array) -> Regression:
     """Returns the regression of y (m, joints) on X (m, joints, p) in the rows that are used (m, joints).
 
-    prior (p, p): P, positive definite. prior_mean (p,): beta_0.
+    prior (p, p): positive definite. prior_mean (p,): beta_0. P is the prior times the mean inflation of residuals,
+    since correlated rows count for fewer.
     """
+    independent = _iterated(X, y, used, prior, prior_mean)
+    scale = float(np.mean(independent.inflation))
+    return replace(_iterated(X, y, used, prior * scale, prior_mean, independent), prior_scale=scale)
+
+
+def _iterated(
+    X: Array, y: Array, used: NDArray[np.bool_], prior: Array, prior_mean: Array, start: Regression | None = None
+) -> Regression:
+    """Returns the regression of reweighted least squares, with P = prior, from the noise and residual of another."""
     joints, p = X.shape[1:]
     root = np.linalg.cholesky(prior).T
     matrices, targets = [X[used[:, j], j] for j in range(joints)], [y[used[:, j], j] for j in range(joints)]
     noise = np.array([max(float(np.std(target)), 1e-12) if len(target) else 1.0 for target in targets])
     weights = [np.ones(len(target)) for target in targets]
+    if start is not None:
+        noise = start.noise
+        weights = [_huber(start.residual[used[:, j], j], noise[j]) for j in range(joints)]
     beta = prior_mean
     for _ in range(ITERATIONS):
         rows = [np.sqrt(w)[:, None] / s * M for w, s, M in zip(weights, noise, matrices, strict=True)]
@@ -86,13 +101,18 @@ def solve(X: Array, y: Array, used: NDArray[np.bool_], prior: Array, prior_mean:
         )
         floor = 1e-9 * np.array([np.abs(target).max(initial=1e-3) for target in targets])
         noise = np.maximum(noise, floor)  # a simulation without noise must not divide by zero
-        weights = [HUBER / np.maximum(np.abs(r) / s, HUBER) for r, s in zip(residuals, noise, strict=True)]
+        weights = [_huber(r, s) for r, s in zip(residuals, noise, strict=True)]
         if np.abs(noise / previous - 1.0).max() < CONVERGED:
             break
     residual = np.full(y.shape, np.nan)
     for j, r in enumerate(residuals):
         residual[used[:, j], j] = r
     return _with_covariance(X, used, residual, noise, freedom, beta, prior)
+
+
+def _huber(residual: Array, noise: float) -> Array:
+    """Returns the weights rho'(x) / x of x = residual / noise."""
+    return np.asarray(HUBER / np.maximum(np.abs(residual) / noise, HUBER))
 
 
 def _freedom(leverage: Array) -> float:
@@ -124,8 +144,8 @@ def _with_covariance(
         meat += part if lag == 0 else part + part.T
     inverse = linalg.inv(information + prior)
     variance = np.maximum(np.sum(psi**2, axis=0) / counts, np.finfo(float).tiny)
-    covariance = inverse @ meat @ inverse
-    return Regression(beta, covariance, information, noise, residual, lags, np.maximum(inflation / variance, 1.0))
+    covariance, ratio = inverse @ meat @ inverse, np.maximum(inflation / variance, 1.0)
+    return Regression(beta, covariance, inverse, 1.0, information, noise, residual, lags, ratio)
 
 
 def _window(psi: Array, used: NDArray[np.bool_]) -> int:

@@ -16,10 +16,11 @@ TYPICAL_STATES = 300
 """Random states within limits that stand for the motions of a robot."""
 
 REACH_TIME_S = 0.2
-"""Accelerations of these states: up to the velocity limit within this time, if none is known."""
+"""The fastest motions of a robot reach its velocity limit within this time."""
 
-UNKNOWN_RATIO = 1.0
-"""A direction of parameters is unknown if its uncertainty changes efforts of typical states by more than the noise."""
+UNKNOWN_SHARE = 0.05
+"""A direction of parameters is unknown if its uncertainty changes efforts of typical states by more than the noise, and
+by more than this share of them."""
 
 MOST_NAMES = 3
 """Parameters named for an unknown direction."""
@@ -188,14 +189,11 @@ class TypicalStates:
 
     @classmethod
     def of(cls, model: InertialModel, largest_v: Array, largest_a: Array) -> TypicalStates:
-        """largest_v, largest_a (nv,): of the recording; limits of the robot replace smaller ones."""
+        """Returns states with positions within the limits, and velocities and accelerations up to these (nv,)."""
         robot = model.robot
         q = np.stack([np.asarray(robot.random_configuration(seed=k)) for k in range(TYPICAL_STATES)])
-        limit = robot.limits.speeds
-        speed = np.where(np.isfinite(limit), limit, np.maximum(largest_v, 1.0))
-        acceleration = np.maximum(speed / REACH_TIME_S, largest_a)
         unit = np.random.default_rng(0).uniform(-1.0, 1.0, (2, *q.shape))
-        v, a = unit[0] * speed, unit[1] * acceleration
+        v, a = unit[0] * largest_v, unit[1] * largest_a
         return cls(q, v, a, model.effort_columns(q, v, a))
 
     def information(self, effort: Array) -> Array:
@@ -205,26 +203,29 @@ class TypicalStates:
 
 
 def unknown_directions(
-    model: InertialModel, states: TypicalStates, covariance: Array, noise: Array
+    model: InertialModel, states: TypicalStates, estimate: Array, covariance: Array, noise: Array
 ) -> tuple[UnknownDirection, ...]:
-    """Returns the directions whose uncertainty changes efforts of typical states by more than the noise.
+    """Returns the directions whose uncertainty changes efforts of typical states by more than the tolerance: the noise,
+    or `UNKNOWN_SHARE` of these efforts. states: as fast as the robot can be.
 
     They are the eigenvectors of C G, with the covariance C and the information G of a typical state: eigenvalues are
-    variances of its efforts, relative to the noise and summed over joints.
+    variances of its efforts, relative to the tolerance and summed over joints.
     """
-    G = states.information(noise)
+    efforts = np.sqrt(np.mean((states.columns @ estimate) ** 2, axis=0))
+    tolerance = np.maximum(noise, UNKNOWN_SHARE * efforts)
+    G = states.information(tolerance)
     root = np.linalg.cholesky(covariance + 1e-15 * np.diag(np.diag(covariance)))
     variance, vectors = linalg.eigh(root.T @ G @ root)
     directions = []
     for k in np.argsort(variance)[::-1]:
-        if variance[k] <= UNKNOWN_RATIO**2 * len(noise):
+        if variance[k] <= 1.0:
             break
         direction = root @ vectors[:, k]
         effect = np.abs(direction) * np.sqrt(np.diag(G))
         order = np.argsort(effect)[::-1][:MOST_NAMES]
         shares = tuple((_short(model.names[i]), float(effect[i] / effect.sum())) for i in order)
         efforts = np.sqrt(np.mean((states.columns @ direction) ** 2, axis=0))
-        joint = int(np.argmax(efforts / noise))
+        joint = int(np.argmax(efforts / tolerance))
         names = model.robot.configuration.velocity_names
         motion = _revealing_motion(model, states, direction / float(efforts[joint]), joint)
         directions.append(UnknownDirection(shares, names[joint], float(efforts[joint]), motion))
