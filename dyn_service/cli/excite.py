@@ -93,7 +93,7 @@ def excite(
     and parameters for a launch that follows them. Limits are the robot's, less a margin, or those of the design.
     """
     from dyn_service.engine.robot import Robot
-    from dyn_service.identification.excitation import excitation
+    from dyn_service.identification.excitation import design_excitation
 
     options = {
         "period_s": period,
@@ -114,7 +114,7 @@ def excite(
         raise UsageError(f"--output: there is no folder {target.resolve().parent}")
     robot = Robot.from_file(path, arguments=assigned(arguments), mimic=mimic, joints=joints)
     with progress_bar(robot.name) as progress:
-        plan = excitation(robot, numbers, progress=progress)
+        plan = design_excitation(robot, numbers, progress=progress)
     parameter_file = target.with_name(f"{target.stem}.params.yaml")
     texts = {target: goal_file(robot.name, plan), parameter_file: launch_parameters(target.name, plan)}
     for path_of_text, text in texts.items():

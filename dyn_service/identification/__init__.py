@@ -5,6 +5,7 @@ signals     even times, zero-phase filters, derivatives, a proposed cut-off
 terms       columns of base inertial parameters and of friction, in three forms
 regression  robust weighted least squares with standard errors for correlated noise
 fit         `identify`: delay, friction terms, fit and check on different motions
+excitation  motions within limits that make parameters known
 result      `Identification`: parameters, errors, directions that the data do not show
 """
 
@@ -15,6 +16,14 @@ from typing import TYPE_CHECKING
 from dyn_service.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from dyn_service.identification.excitation import (
+        Excitation,
+        ExcitationDesign,
+        FourierMotion,
+        KeepOut,
+        Peak,
+        design_excitation,
+    )
     from dyn_service.identification.fit import identify
     from dyn_service.identification.recordings import Recording, read_recording
     from dyn_service.identification.result import Identification, JointFriction, UnknownDirection
@@ -22,12 +31,18 @@ if TYPE_CHECKING:
     from dyn_service.identification.terms import InertialModel, inertial_model
 
 __all__ = [
+    "Excitation",
+    "ExcitationDesign",
+    "FourierMotion",
     "Identification",
     "InertialModel",
     "JointFriction",
+    "KeepOut",
     "Motion",
+    "Peak",
     "Recording",
     "UnknownDirection",
+    "design_excitation",
     "filter_motion",
     "identify",
     "inertial_model",
@@ -38,6 +53,9 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "dyn_service.identification.excitation": (
+            "Excitation ExcitationDesign FourierMotion KeepOut Peak design_excitation"
+        ),
         "dyn_service.identification.fit": "identify",
         "dyn_service.identification.recordings": "Recording read_recording",
         "dyn_service.identification.result": "Identification JointFriction UnknownDirection",

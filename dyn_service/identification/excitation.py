@@ -225,7 +225,7 @@ class Excitation:
         return [JointTrajectory(joint_names=names, points=[rest]), JointTrajectory(joint_names=names, points=points)]
 
 
-def excitation(
+def design_excitation(
     robot: RobotQueries,
     design: ExcitationDesign | None = None,
     *,

@@ -22,7 +22,7 @@ from dyn_service.control.trajectory import Reference
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.nodes.controllers.trajectory_following import goals_of
 from dyn_service.identification import excitation as module
-from dyn_service.identification.excitation import GRID, Excitation, ExcitationDesign, KeepOut, excitation
+from dyn_service.identification.excitation import GRID, Excitation, ExcitationDesign, KeepOut, design_excitation
 from tests.conftest import URDF
 from tests.phrases import naming
 
@@ -47,7 +47,7 @@ def _robot(name: str) -> Robot:
 
 @lru_cache
 def _excitation() -> Excitation:
-    return excitation(_robot("scara"), ExcitationDesign(**DESIGN))
+    return design_excitation(_robot("scara"), ExcitationDesign(**DESIGN))
 
 
 def _problem(**numbers: Any) -> module._Problem:
@@ -100,7 +100,9 @@ def test_random_motions_within_the_same_limits_make_less_known() -> None:
 
 
 def test_the_condition_number_is_an_objective_too() -> None:
-    plan = excitation(_robot("scara"), ExcitationDesign(**{**DESIGN, "objective": "condition", "iterations": 30}))
+    plan = design_excitation(
+        _robot("scara"), ExcitationDesign(**{**DESIGN, "objective": "condition", "iterations": 30})
+    )
     assert plan.random is not None
     assert plan.condition < min(plan.random.condition, _excitation().condition)
 
@@ -169,18 +171,18 @@ def test_slopes_of_limits_are_those_of_differences() -> None:
 def test_refusals(name: str, numbers: dict[str, Any], error: type[DynError], values: tuple[Any, ...]) -> None:
     design = {} if name != "scara" else {**DESIGN, **numbers}
     with pytest.raises(error, match=naming(*values)):
-        excitation(_robot(name), ExcitationDesign(**design))
+        design_excitation(_robot(name), ExcitationDesign(**design))
 
 
 def test_a_joint_without_a_motor_is_refused() -> None:
     text = (URDF / "pendulum.urdf").read_text().replace('effort="20"', 'effort="0"')
     with pytest.raises(FailedPreconditionError, match=naming("hinge", "motor")):
-        excitation(Robot.from_text(text))
+        design_excitation(Robot.from_text(text))
 
 
 def test_a_floating_robot_is_refused() -> None:
     with pytest.raises(FailedPreconditionError, match=naming("floating")):
-        excitation(Robot.from_file(URDF / "scara.urdf", root="floating"))
+        design_excitation(Robot.from_file(URDF / "scara.urdf", root="floating"))
 
 
 def _arguments(folder: Path) -> list[str]:
@@ -195,7 +197,7 @@ def test_the_command_writes_goals_that_are_the_motion(tmp_path: Path) -> None:
     goals = goals_of(tmp_path / "motion.yaml", robot.configuration)
     assert len(goals) == 3
     design = ExcitationDesign(period_s=4.0, harmonics=3, restarts=1, periods=2, iterations=30, noise=0.1)
-    expected = excitation(robot, design)
+    expected = design_excitation(robot, design)
     document = json.loads(result.stdout)
     assert document["noise"] == [0.1] * 4
     assert [row["standard_error"] for row in document["parameters"]] == expected.standard_errors.tolist()
@@ -222,7 +224,9 @@ def test_a_launch_follows_and_records_it(tmp_path: Path) -> None:
     dyn("launch", "robot", *words, "--duration", "12", "--report", "report", "--check")
     robot = _robot("scara")
     motion = recording(robot, tmp_path / "report")
-    expected = excitation(robot, ExcitationDesign(period_s=4.0, harmonics=3, restarts=1, periods=2, iterations=30)).motion
+    expected = design_excitation(
+        robot, ExcitationDesign(period_s=4.0, harmonics=3, restarts=1, periods=2, iterations=30)
+    ).motion
     begin = motion["t"][np.flatnonzero(np.abs(motion["v"]).max(axis=1) > 1e-3)[0]]
     t = motion["t"][(motion["t"] > begin) & (motion["t"] < begin + 3.9)]
     recorded = np.column_stack([np.interp(t, motion["t"], q) for q in motion["q"].T])
