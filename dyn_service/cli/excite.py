@@ -28,7 +28,7 @@ from dyn_service.cli.yaml_text import block, flow, parsed
 from dyn_service.support.documents import read_document
 from dyn_service.support.files import replacement
 from dyn_service.support.logs import printable
-from dyn_service.support.validation import convert
+from dyn_service.support.validation import MismatchError, convert, dotted
 
 if TYPE_CHECKING:
     from dyn_service.identification.excitation import Excitation, ExcitationDesign
@@ -232,13 +232,15 @@ def _design(file: Path | None, options: dict[str, Any]) -> ExcitationDesign:
     """Returns the design of a file, with the options of the command line."""
     from dyn_service.identification.excitation import ExcitationDesign
 
-    if file is None:
-        return convert(options, ExcitationDesign)
-    document = read_document(file)
-    if not isinstance(document.value, dict):
-        raise UsageError(f"{file} must be a map of the design's numbers")
-    document.convert(document.value, ExcitationDesign)  # for errors with lines, before options replace values
-    return convert({**document.value, **options}, ExcitationDesign)
+    values: dict[str, Any] = {}
+    if file is not None:
+        document = read_document(file)
+        document.convert(document.value, ExcitationDesign)  # for errors with lines, before options replace values
+        values = document.value
+    try:
+        return convert({**values, **options}, ExcitationDesign)
+    except MismatchError as error:
+        raise UsageError(f"{dotted(error.place)}: {error}") from None
 
 
 def _noise(texts: list[str]) -> float | dict[str, float] | None:
