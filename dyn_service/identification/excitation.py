@@ -69,8 +69,10 @@ ACTIVE = 0.98
 """Share of a limit from which it is reported as active."""
 _OUTER = 6
 """Updates of the multipliers."""
-_SHRINK = 0.997
-"""Factor by which a motion beyond a limit is scaled towards its start, again and again."""
+SLACK = 1e-3
+"""Share of a limit, m of a distance, that the search leaves, so that its last violations need no smaller motion."""
+_SHRINK = 0.999
+"""First factor by which a motion beyond a limit is scaled towards its start; later ones are smaller."""
 
 
 class KeepOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -457,6 +459,7 @@ class _Problem:
             if values.max() <= 0.0:
                 return candidate
             factor *= shrink
+            shrink **= 1.1
         row = int(np.argmax(values))
         raise FailedPreconditionError(self._refusal(row, values[row], "in small motions about the start"))
 
@@ -474,7 +477,7 @@ class _Problem:
 
     def optimum(self, x: Array, progress: Callable[[float], object]) -> Array:
         """Returns the coefficients of a local optimum, by an augmented Lagrangian, from x."""
-        multipliers, penalty, violation = np.zeros(1), 10.0, math.inf
+        multipliers, penalty, violation, margin = np.zeros(1), 10.0, math.inf, np.zeros(1)
         units = np.minimum(self.upper - self.start, self.start - self.lower)  # so that all joints count alike
         steps = 0
 
@@ -482,6 +485,7 @@ class _Problem:
             x = y.reshape(-1, len(units)) * units
             value, gradient, M = self.objective(x)
             excess, slopes = self.limits(self.states(x))
+            excess = excess + margin
             force = np.maximum(multipliers + penalty * excess, 0.0)
             gradient = gradient / len(M) + np.einsum("tm,tmkj->ktj", force, slopes)
             total = value / len(M) + float(np.sum(force**2 - multipliers**2)) / (2.0 * penalty)
@@ -502,7 +506,11 @@ class _Problem:
                 callback=step,
                 options={"maxiter": math.ceil(self.design.iterations / _OUTER)},
             ).x
-            excess = self.limits(self.states(y.reshape(-1, len(units)) * units))[0]
+            x = y.reshape(-1, len(units)) * units
+            excess = self.limits(self.states(x))[0]
+            # What limits are exceeded by between the samples, for the next search.
+            margin = SLACK + self.peaks(self.motion(x)) - excess.max(axis=0)
+            excess = excess + margin
             multipliers = np.maximum(multipliers + penalty * excess, 0.0)
             previous, violation = violation, float(np.maximum(excess, 0.0).max())
             penalty *= 4.0 if violation > 0.25 * previous else 1.0
