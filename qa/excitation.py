@@ -1,4 +1,4 @@
-"""Errors of parameters beside those that an excitation predicts: `python -m qa.excitation ur5e scara --draws 100`.
+"""Errors of parameters compared with those that an excitation predicts: `python -m qa.excitation ur5e scara`.
 
 For each robot the motion of `design_excitation` with default numbers, and the median random motion within its limits. A
 draw is the efforts of the inverse dynamics along it with noise, all parameters are fitted by weighted least squares.
@@ -72,13 +72,13 @@ def main() -> None:
         ratios = {
             key: errors(p, *computed(robot, p), arguments.draws) for key, p in (("plan", plan), ("random", random))
         }
-        spread = {key: np.sqrt(np.mean(ratio**2, axis=0)) for key, ratio in ratios.items()}
-        observed = predicted * spread["random"] / spread["plan"]
+        deviation = {key: np.sqrt(np.mean(ratio**2, axis=0)) for key, ratio in ratios.items()}
+        observed = predicted * deviation["random"] / deviation["plan"]
         for kind, share in (("predicted", predicted), ("observed", observed)):
             span = f"{share.min():.3g} to {share.max():.3g}"
             print(f"  standard errors of random / plan, {kind}: median {np.median(share):.3g}, {span}")
         for key, ratio in ratios.items():
-            low, high = spread[key].min(), spread[key].max()
+            low, high = deviation[key].min(), deviation[key].max()
             print(
                 f"  {key}: observed / predicted {np.sqrt(np.mean(ratio**2)):.3f}, by parameter {low:.2f} to {high:.2f}"
             )

@@ -129,7 +129,7 @@ def excite(
     tell(f"wrote {target} and {parameter_file}. To follow and record it, here on a simulated robot:")
     launch = f"dyn launch robot robot:={file} controller:=trajectory_following params:={parameter_file}"
     tell(f"  {launch} clock:=lockstep --duration {math.ceil(duration_s)} --report report")
-    tell(f"  dyn bag record --all -o {target.stem}.mcap    # during the launch, for a bag beside the report")
+    tell(f"  dyn bag record --all -o {target.stem}.mcap    # during the launch, for a bag, too")
 
 
 def goal_file(name: str, plan: Excitation) -> str:

@@ -299,13 +299,13 @@ class _Problem:
         Y /= np.linalg.norm(Y, axis=0)
         first = len(self.model.names)
         basis = np.linalg.qr(Y[:, :first])[0]
-        kept = []
+        independent_terms = []
         for term, column in zip(terms, Y[:, first:].T, strict=True):
             part = column - basis @ (basis.T @ column)
             if np.linalg.norm(part) > THRESHOLD:
-                kept.append(term)
+                independent_terms.append(term)
                 basis = np.column_stack([basis, part / np.linalg.norm(part)])
-        return tuple(kept)
+        return tuple(independent_terms)
 
     def motion(self, x: Array) -> FourierMotion:
         """Returns the motion of coefficients x."""
@@ -435,13 +435,13 @@ class _Problem:
         if values[k] >= 0.0:
             raise FailedPreconditionError(self._refusal(k, values[k], "at rest at the start"))
 
-    def _refusal(self, row: int, value: float, when: str) -> str:
+    def _refusal(self, row: int, value: float, phase: str) -> str:
         kind, name = self.limit_names[row]
         if kind == "keep-out":
             text = f"its point is {value:.3g} m inside of its keep-out box; change start or keep_out"
-            return f"link '{name}' of robot '{self.robot.name}': {when} {text}"
+            return f"link '{name}' of robot '{self.robot.name}': {phase} {text}"
         text = f"it uses {1.0 + value:.3g} of its limit of {kind}, allowed is less than 1; change start or the limit"
-        return f"joint '{name}' of robot '{self.robot.name}': {when} {text}"
+        return f"joint '{name}' of robot '{self.robot.name}': {phase} {text}"
 
     def within_limits(self, motion: FourierMotion, shrink: float = _SHRINK) -> FourierMotion:
         """Returns the motion, scaled towards its start until it meets all limits.
@@ -471,9 +471,9 @@ class _Problem:
         q, v, a = self.basis @ x
         rates = [limit / np.abs(rate).max(axis=0) for limit, rate in zip(self.rate_limits, (v, a), strict=False)]
         # A motion to one side only has a largest or smallest distance of 0, also -0.
-        above = (self.upper - self.start) / np.maximum(q.max(axis=0), 1e-300)
-        below = (self.start - self.lower) / np.maximum(-q.min(axis=0), 1e-300)
-        return self.within_limits(self.motion(x * np.minimum.reduce([above, below, *rates])), shrink=0.95)
+        upper_room = (self.upper - self.start) / np.maximum(q.max(axis=0), 1e-300)
+        lower_room = (self.start - self.lower) / np.maximum(-q.min(axis=0), 1e-300)
+        return self.within_limits(self.motion(x * np.minimum.reduce([upper_room, lower_room, *rates])), shrink=0.95)
 
     def optimum(self, x: Array, progress: Callable[[float], object]) -> Array:
         """Returns the coefficients of a local optimum, by an augmented Lagrangian, from x."""
@@ -583,10 +583,10 @@ def _check(robot: RobotQueries, design: ExcitationDesign) -> None:
         raise FailedPreconditionError(
             f"robot '{robot.name}' has closed loops, which sines of all joints would open; excite a robot without loops"
         )
-    several = [joint.type for joint in robot.configuration.joints if joint.nq != 1 or joint.nv != 1]
-    if several:
+    multi_dof_types = [joint.type for joint in robot.configuration.joints if joint.nq != 1 or joint.nv != 1]
+    if multi_dof_types:
         raise FailedPreconditionError(
-            f"robot '{robot.name}' has a joint of type {several[0]}: its positions do not add, as those of sines must; "
+            f"robot '{robot.name}' has a joint of type {multi_dof_types[0]}, whose positions do not add; "
             "load the robot with a fixed root, or without that joint"
         )
     passive = [
