@@ -15,8 +15,8 @@ its other derivatives are central differences of one batch of the compiled regre
 `inverse_dynamics_derivatives` of robots whose parameters are the rows of Y_b S, takes 2.9 times as long (Panda) and 4.5
 times (UR5e), and differs by 2e-10.
 
-Limits hold at the samples by an augmented Lagrangian with L-BFGS-B, and between them by `FourierMotion` peaks on a
-grid of `GRID` times, with these additions:
+An augmented Lagrangian with L-BFGS-B searches motions within the limits at samples. Whether a motion is within them at
+all times is checked on a grid of `GRID` times, with these allowances for times between those:
 
 - position, velocity and acceleration are trigonometric polynomials of degree N: |p| <= max of grid / cos(pi N / GRID);
 - efforts: h^2/8 max |tau''|, with tau'' from second differences on the grid;
@@ -35,7 +35,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -46,12 +46,16 @@ from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.identification.fit import file_widths
-from dyn_service.identification.terms import FRICTION_KINDS, THRESHOLD, FrictionTerm, InertialModel, inertial_model
+from dyn_service.identification.terms import THRESHOLD, FrictionTerm, InertialModel, inertial_model
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
 from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.validation import MismatchError, convert, dotted
 
 Objective = Literal["determinant", "condition"]
+_Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e6)]
+_Share = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
 
 GRID = 4000
 """Times per period at which limits are checked."""
@@ -100,25 +104,25 @@ class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     restarts: number of random motions from which the optimisation starts. iterations: of each, of L-BFGS-B.
     """
 
-    period_s: float = 10.0
-    harmonics: int = 5
-    periods: int = 5
-    rate_hz: float = 100.0
+    period_s: _Positive = 10.0
+    harmonics: Annotated[int, msgspec.Meta(ge=2)] = 5
+    periods: _Count = 5
+    rate_hz: _Positive = 100.0
     noise: float | dict[str, float] | None = None
     objective: Objective = "determinant"
-    friction: tuple[str, ...] = ("viscous", "coulomb", "offset")
-    position_share: float = 0.9
-    velocity_share: float = 0.8
-    effort_share: float = 0.8
+    friction: tuple[Literal["viscous", "coulomb", "offset", "asymmetric"], ...] = ("viscous", "coulomb", "offset")
+    position_share: _Share = 0.9
+    velocity_share: _Share = 0.8
+    effort_share: _Share = 0.8
     velocity: dict[str, float] = {}
     acceleration: dict[str, float] = {}
     effort: dict[str, float] = {}
     start: dict[str, float] = {}
-    free_range: float = math.pi
+    free_range: _Positive = math.pi
     keep_out: tuple[KeepOut, ...] = ()
     seed: int = 0
-    restarts: int = 2
-    iterations: int = 360
+    restarts: _Count = 2
+    iterations: _Count = 360
 
 
 @dataclass(frozen=True, eq=False)
@@ -589,49 +593,40 @@ def _check(robot: RobotQueries, design: ExcitationDesign) -> None:
             f"robot '{robot.name}' has a joint of type {multi_dof_types[0]}, whose positions do not add; "
             "load the robot with a fixed root, or without that joint"
         )
-    passive = [
-        n for n, effort in zip(robot.configuration.velocity_names, robot.limits.effort, strict=True) if effort <= 0
-    ]
-    if passive:
-        raise FailedPreconditionError(
-            f"joint '{passive[0]}' of robot '{robot.name}' has no motor: its effort limit is 0"
-        )
-    for name, low in (
-        ("period_s", 0.0),
-        ("rate_hz", 0.0),
-        ("free_range", 0.0),
-        ("harmonics", 1),
-        ("periods", 0),
-        ("restarts", 0),
-        ("iterations", 0),
-    ):
-        if not (math.isfinite(getattr(design, name)) and getattr(design, name) > low):
-            raise InvalidArgumentError(f"{name} must be more than {low:g}, found {getattr(design, name)!r}", path=name)
-    for name in ("position_share", "velocity_share", "effort_share"):
-        if not 0.0 < getattr(design, name) <= 1.0:
-            raise InvalidArgumentError(f"{name} must be in (0, 1], found {getattr(design, name)!r}", path=name)
-    kinds = [kind for kind in FRICTION_KINDS if kind != "stribeck"]  # its speed is known after a recording only
-    unknown = next((kind for kind in design.friction if kind not in kinds), None)
-    if unknown is not None:
-        text = f"friction must be of {', '.join(kinds)}, found {unknown!r}{did_you_mean(unknown, kinds)}"
-        raise InvalidArgumentError(text, path="friction")
+    driven = {joint.name: joint.driven for joint in robot.description.joints}
+    for name, effort in zip(robot.configuration.velocity_names, robot.limits.effort, strict=True):
+        if effort <= 0.0 or driven[name] is False:
+            raise FailedPreconditionError(f"joint '{name}' of robot '{robot.name}' has no motor, which excites it")
+    try:
+        convert(msgspec.to_builtins(design), ExcitationDesign)  # which a constructor does not check
+    except MismatchError as error:
+        raise InvalidArgumentError(f"{dotted(error.place)}: {error}", path=dotted(error.place)) from None
     for box in design.keep_out:
         if not np.all(np.less(box.lower, box.upper)):
             text = f"corners of a box must be lower < upper, found {box.lower} and {box.upper}"
             raise InvalidArgumentError(text, path="keep_out")
 
 
-def _by_joint(robot: RobotQueries, numbers: Mapping[str, float], default: Array, path: str, *, positive: bool) -> Array:
-    """Returns (n,), the numbers of the named joints, else the default."""
+def _by_joint(
+    robot: RobotQueries,
+    numbers: Mapping[str, float],
+    default: Array,
+    path: str,
+    low: float = 0.0,
+    high: Array | float = math.inf,
+) -> Array:
+    """Returns (n,), the numbers of the named joints, more than `low` and at most `high`, else the default."""
     names, values = robot.configuration.velocity_names, np.array(default, dtype=np.float64)
+    most = np.broadcast_to(high, len(names))
     for name, number in numbers.items():
         if name not in names:
             text = f"robot '{robot.name}' has no joint '{name}'{did_you_mean(name, names)}"
             raise InvalidArgumentError(text, path=path)
-        if not math.isfinite(number) or (positive and number <= 0.0):
-            expected = "a positive number" if positive else "a finite number"
-            raise InvalidArgumentError(f"{path} of joint '{name}' must be {expected}, found {number:g}", path=path)
-        values[names.index(name)] = number
+        k = names.index(name)
+        if not (math.isfinite(number) and low < number <= most[k]):
+            bounds = f"a number more than {low:g}, at most {most[k]:g}"
+            raise InvalidArgumentError(f"{path} of joint '{name}' must be {bounds}, found {number:g}", path=path)
+        values[k] = number
     return values
 
 
@@ -639,10 +634,15 @@ def _ranges(robot: RobotQueries, design: ExcitationDesign) -> tuple[Array, Array
     """Returns the start, and the lowest and highest positions, (n,) each."""
     limits = robot.limits
     middle = limits.middle(np.zeros(robot.nq))
-    start = _by_joint(robot, design.start, middle, "start", positive=False)
+    start = _by_joint(robot, design.start, middle, "start", low=-math.inf)
     bounded = np.isfinite(limits.lower) & np.isfinite(limits.upper)
     with np.errstate(invalid="ignore"):
         half = np.where(bounded, 0.5 * design.position_share * (limits.upper - limits.lower), design.free_range)
+    if not half.all():
+        name = robot.configuration.velocity_names[int(np.argmin(half))]
+        raise FailedPreconditionError(
+            f"joint '{name}' of robot '{robot.name}' cannot move: its limits are one position"
+        )
     centre = np.where(bounded, middle, start)
     return start, np.maximum(centre - half, limits.lower), np.minimum(centre + half, limits.upper)
 
@@ -650,29 +650,25 @@ def _ranges(robot: RobotQueries, design: ExcitationDesign) -> tuple[Array, Array
 def _rate_limits(robot: RobotQueries, design: ExcitationDesign) -> tuple[Array, Array, Array]:
     """Returns the limits of velocity, acceleration and effort, (n,) each."""
     limits, n = robot.limits, robot.nv
-    velocity = _by_joint(robot, design.velocity, design.velocity_share * limits.speeds, "velocity", positive=True)
+    acceleration = np.broadcast_to(limits.acceleration, n)
+    velocity = _by_joint(robot, design.velocity, design.velocity_share * limits.speeds, "velocity", high=limits.speeds)
+    acceleration = _by_joint(robot, design.acceleration, acceleration, "acceleration", high=acceleration)
+    effort = _by_joint(robot, design.effort, design.effort_share * limits.efforts, "effort", high=limits.efforts)
     if not np.isfinite(velocity).all():
         name = robot.configuration.velocity_names[int(np.argmax(~np.isfinite(velocity)))]
         text = f"joint '{name}' of robot '{robot.name}' has no velocity limit: give one in velocity"
         raise FailedPreconditionError(text)
-    file_acceleration = np.broadcast_to(limits.acceleration, n)
-    acceleration = _by_joint(robot, design.acceleration, file_acceleration, "acceleration", positive=True)
-    effort = _by_joint(robot, design.effort, design.effort_share * limits.efforts, "effort", positive=True)
     return velocity, acceleration, effort
 
 
 def _noise(robot: RobotQueries, design: ExcitationDesign) -> Array:
     """Returns the standard deviations of the efforts, (nv,)."""
+    names = robot.configuration.velocity_names
+    numbers = design.noise if isinstance(design.noise, dict) else {}
     if isinstance(design.noise, float | int):
-        return _by_joint(
-            robot,
-            dict.fromkeys(robot.configuration.velocity_names, design.noise),
-            np.ones(robot.nv),
-            "noise",
-            positive=True,
-        )
-    noise = _by_joint(robot, design.noise or {}, 0.01 * robot.limits.efforts, "noise", positive=True)
+        numbers = dict.fromkeys(names, design.noise)
+    noise = _by_joint(robot, numbers, 0.01 * robot.limits.efforts, "noise")
     if not np.isfinite(noise).all():
-        name = robot.configuration.velocity_names[int(np.argmax(~np.isfinite(noise)))]
+        name = names[int(np.argmax(~np.isfinite(noise)))]
         raise FailedPreconditionError(f"joint '{name}' of robot '{robot.name}' has no effort limit: give its noise")
     return noise

@@ -163,6 +163,7 @@ def test_slopes_of_limits_are_those_of_differences() -> None:
         ("scara", {"effort": {"quill_joint": 5.0}}, FailedPreconditionError, ("quill_joint", "effort", "start")),
         ("scara", {"start": {"inner_join": 0.0}}, InvalidArgumentError, ("inner_join", "inner_joint")),
         ("scara", {"friction": ("stribeck",)}, InvalidArgumentError, ("stribeck", "coulomb")),
+        ("scara", {"velocity": {"inner_joint": 9.0}}, InvalidArgumentError, ("inner_joint", "velocity", 9, "6.73697")),
         ("scara", {"harmonics": 1}, InvalidArgumentError, ("harmonics", 1)),
         ("scara", {"velocity_share": 1.5}, InvalidArgumentError, ("velocity_share", 1.5)),
         ("scara", {"noise": {"roll_joint": -1.0}}, InvalidArgumentError, ("roll_joint", "noise", -1)),
