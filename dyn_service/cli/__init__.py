@@ -4,6 +4,7 @@ main              `dyn call`, `metrics`, `launch`, `run`, commands of single nod
 serve             `dyn serve`
 robots            `dyn robots`, `check`, `convert`, `export`, `study`
 bench             `dyn bench`
+excite            `dyn excite`
 nodes             `dyn topic`, `node`, `lifecycle`, `param`, `service`: running systems; default server; completion
 bag               `dyn bag`
 bag_recording     `dyn bag record`, `play` and `verify`
