@@ -20,6 +20,7 @@ graph/         nodes, topics, launches, bags, reports
 messages/      messages of topics, as in ROS 2
 hil/           hardware-in-the-loop tests with pytest
 view/          the viewer
+identification/  parameters of robots from recorded motions, and motions that show them
 studies/       labelled and lazy arrays, studies of many states
 cli/           the command line: `dyn`
 support/       YAML, parameters, logs and other helpers of programs

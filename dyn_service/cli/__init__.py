@@ -5,6 +5,7 @@ serve             `dyn serve`
 robots            `dyn robots`, `check`, `convert`, `export`, `study`
 identify          `dyn identify`
 bench             `dyn bench`
+excite            `dyn excite`
 nodes             `dyn topic`, `node`, `lifecycle`, `param`, `service`: running systems; default server; completion
 bag               `dyn bag`
 bag_recording     `dyn bag record`, `play` and `verify`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +43,28 @@ def bar(name: str, kernels: int) -> Iterator[Callable[[], None]]:
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(f"{name}: kernels", total=kernels)
         yield lambda: progress.advance(task)
+
+
+@contextmanager
+def progress_bar(name: str) -> Iterator[Callable[[float], Any]]:
+    """Shows a progress bar if standard error is a terminal, else writes a line after each tenth of the work."""
+    if not sys.stderr.isatty():
+        shown_tenths = 0
+
+        def line(fraction: float) -> None:
+            nonlocal shown_tenths
+            if (tenths := int(10 * fraction + 1e-9)) > shown_tenths:
+                shown_tenths = tenths
+                tell(f"{name}: {100 * fraction:.0f} %")
+
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(name, total=1.0)
+        yield lambda fraction: progress.update(task, completed=fraction)
 
 
 LogFormat = Annotated[Literal["text", "json"], typer.Option(help="Format of the log lines.")]

@@ -29,6 +29,7 @@ except ModuleNotFoundError:
 from dyn_service.cli import nodes, robots, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.console import LogFormat, LogLevel, UsageError, assigned, reworded, say, say_json, tell
+from dyn_service.cli.excite import excite
 from dyn_service.cli.identify import identify
 from dyn_service.cli.keys import app as keys_app
 from dyn_service.cli.new import app as new_app
@@ -98,7 +99,17 @@ def main() -> NoReturn:
 
 
 # `dyn --help` shows panels in the order of their first command; groups follow commands.
-_ROBOTS = (robots.check, view.view, robots.convert, identify, robots.export, robots.study, robots.bench, robots.robots)
+_ROBOTS = (
+    robots.check,
+    view.view,
+    robots.convert,
+    excite,
+    identify,
+    robots.export,
+    robots.study,
+    robots.bench,
+    robots.robots,
+)
 for _command in _ROBOTS:
     app.command(rich_help_panel="Robots")(_command)
 for _name, _group in (*nodes.GROUPS.items(), ("bag", bag_app)):

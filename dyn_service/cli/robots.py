@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +22,7 @@ from dyn_service.cli.console import (
     XacroArguments,
     assigned,
     bar,
+    progress_bar,
     robot_file,
     say,
     say_json,
@@ -316,7 +314,7 @@ def study(
     if explain:
         return 0
     try:
-        with _progress(file.name) as progress:
+        with progress_bar(file.name) as progress:
             result = plan.run(target, workers=workers, scheduler=scheduler, progress=progress)
     except KeyboardInterrupt:
         tell(f"interrupted: the same command continues it from {target}")
@@ -331,25 +329,3 @@ def study(
     failed = ", ".join(f"{count:,} {reason}" for reason, count in json.loads(result.attrs["failures"]).items())
     say(f"states that failed: {failed or 'none'}; results in {target}")
     return 0
-
-
-@contextmanager
-def _progress(name: str) -> Iterator[Callable[[float], Any]]:
-    """Shows a progress bar if standard error is a terminal, else writes a line after each tenth of the work."""
-    if not sys.stderr.isatty():
-        shown_tenths = 0
-
-        def line(fraction: float) -> None:
-            nonlocal shown_tenths
-            if (tenths := int(10 * fraction + 1e-9)) > shown_tenths:
-                shown_tenths = tenths
-                tell(f"{name}: {100 * fraction:.0f} %")
-
-        yield line
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=1.0)
-        yield lambda fraction: progress.update(task, completed=fraction)

@@ -7,6 +7,7 @@ regression  robust weighted least squares with standard errors for correlated no
 fit         `identify`: delay, friction terms, fit and check on different motions
 gains       gains from current to effort
 payloads    the payload of a link, from recordings, from poses at rest, or while the robot moves
+excitation  motions within limits that make parameters known
 result      `Identification`: parameters, errors, directions that the data do not show
 inertias    parameters of possible links that are nearest to an estimate: a conic program
 physical_robot  `physical`: an identification as a robot that can exist
@@ -20,6 +21,14 @@ from typing import TYPE_CHECKING
 from dyn_service.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from dyn_service.identification.excitation import (
+        Excitation,
+        ExcitationDesign,
+        FourierMotion,
+        KeepOut,
+        Peak,
+        design_excitation,
+    )
     from dyn_service.identification.fit import identify
     from dyn_service.identification.gains import EffortGain, effort_gains
     from dyn_service.identification.payloads import PayloadEstimate, PayloadEstimator, identify_payload
@@ -32,15 +41,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EffortGain",
+    "Excitation",
+    "ExcitationDesign",
+    "FourierMotion",
     "Identification",
     "InertialModel",
     "JointFriction",
+    "KeepOut",
     "Motion",
     "PayloadEstimate",
     "PayloadEstimator",
+    "Peak",
     "PhysicalIdentification",
     "Recording",
     "UnknownDirection",
+    "design_excitation",
     "effort_gains",
     "filter_motion",
     "identify",
@@ -55,6 +70,9 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
+        "dyn_service.identification.excitation": (
+            "Excitation ExcitationDesign FourierMotion KeepOut Peak design_excitation"
+        ),
         "dyn_service.identification.fit": "identify",
         "dyn_service.identification.gains": "EffortGain effort_gains",
         "dyn_service.identification.payloads": "PayloadEstimate PayloadEstimator identify_payload",

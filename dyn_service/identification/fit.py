@@ -343,7 +343,7 @@ def _with_speeds(
 
 def first_terms(robot: RobotQueries, motion: Motion, kinds: Collection[str]) -> list[FrictionTerm]:
     """Returns the terms with the widths of the robot's file; Stribeck terms are searched later."""
-    names, widths = robot.configuration.velocity_names, _file_widths(robot)
+    names, widths = robot.configuration.velocity_names, file_widths(robot)
     terms = []
     for index, name in enumerate(names):
         if not motion.usable[:, index].any():
@@ -354,7 +354,7 @@ def first_terms(robot: RobotQueries, motion: Motion, kinds: Collection[str]) -> 
     return terms
 
 
-def _file_widths(robot: RobotQueries) -> Array:
+def file_widths(robot: RobotQueries) -> Array:
     """Returns the widths w of friction (nv,), from its column tanh(v / w) of the regressor."""
     names, speed = robot.dynamic_parameters().parameters, 1e-3
     zero = np.zeros(robot.nv)
@@ -430,7 +430,7 @@ def _joined(comparisons: Sequence[Comparison]) -> Comparison:
 def _by_joint(
     robot: RobotQueries, terms: Sequence[FrictionTerm], regression: Regression, first: int
 ) -> dict[str, JointFriction]:
-    widths = _file_widths(robot)
+    widths = file_widths(robot)
     errors = np.sqrt(np.diag(regression.covariance))
     friction = {}
     for index, name in enumerate(robot.configuration.velocity_names):

@@ -615,20 +615,26 @@ def test_messages_of_a_bag_with_joints_in_another_order(robot: Robot, tmp_path: 
     assert motion["t"].tolist() == [0.0, 1.0, 2.0]
 
 
-@pytest.mark.parametrize(("stamped", "rows"), [(True, 2), (False, 4)])
-def test_a_state_that_a_plant_repeats_is_one_row(robot: Robot, tmp_path: Path, stamped: bool, rows: int) -> None:
-    """Without stamps, equal messages are of a robot that stands still."""
+def test_a_state_that_a_bag_has_twice_counts_once(robot: Robot, tmp_path: Path) -> None:
+    """A plant in lockstep publishes it again while its time stands still."""
     pytest.importorskip("mcap_ros2")
     from dyn_service.graph.bags.writer import BagWriter
     from dyn_service.messages.builtin_interfaces import Time
     from dyn_service.messages.sensor_msgs import JointState
     from dyn_service.messages.std_msgs import Header
 
-    with BagWriter(tmp_path / "motion.mcap") as bag:
-        for k, stamp in enumerate((0.5, 0.5, 0.7, 0.7)):
-            header = Header(Time.from_seconds(stamp if stamped else 0.0))
-            bag.write("/joint_states", JointState(header, robot.joint_names, [stamp] * 2), (k + 1) * 10**9)
-    assert recording(robot, tmp_path / "motion.mcap")["q"][:, 0].tolist() == [0.5, 0.5, 0.7, 0.7][:: 4 // rows]
+    def positions(file: str, rows: list[tuple[float, float]]) -> Any:
+        with BagWriter(tmp_path / file) as bag:
+            for k, (stamp, q) in enumerate(rows):
+                state = JointState(Header(Time.from_seconds(stamp)), list(robot.joint_names), [q, 0.0])
+                bag.write("/joint_states", state, k * 10**9)
+        return recording(robot, tmp_path / file)["q"][:, 0].tolist()
+
+    rows = [(0.0, 1.0), (0.0, 1.0), (0.1, 1.0), (0.2, 2.0), (0.2, 2.0), (0.2, 2.0)]
+    assert positions("stamped.mcap", rows) == [1.0, 1.0, 2.0]
+    assert positions("unstamped.mcap", [(0.0, q) for _, q in rows]) == [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]
+    with pytest.raises(InvalidArgumentError, match=r"message 1 .* 0.100000 s after 0.100000 s"):
+        positions("twice.mcap", [(0.1, 1.0), (0.1, 2.0), (0.2, 2.0)])
 
 
 def test_a_bag_has_the_times_of_its_stamps_and_the_rows_under_command(

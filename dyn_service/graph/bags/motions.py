@@ -183,21 +183,13 @@ def _under_command(motion: Mapping[str, Array], commanded: Array, source: str) -
     return span
 
 
-def _repeats(message: Any, previous: Any) -> bool:
-    """Returns whether a message with a stamp is the previous one again; without stamps a robot may stand still."""
-    stamp = message.header.stamp
-    return bool(stamp.sec or stamp.nanosec) and bool(message == previous)
-
-
 def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
     from dyn_service.graph.bags.reader import BagReader  # mcap, an extra of its own
 
     plant_topic = f"{topic.rpartition('/')[0]}/plant_state"
     with BagReader(path) as bag:
         bag.check([topic])
-        received = list(bag.messages([topic]))
-        # in lockstep, a plant repeats a state until it is answered
-        received = [x for k, x in enumerate(received) if not k or not _repeats(x.message, received[k - 1].message)]
+        received = _without_repeats(list(bag.messages([topic])))
         states = list(bag.messages([plant_topic])) if plant_topic in bag.names() else []
     messages = [record.message for record in received]
     rows: dict[str, list[list[float]]] = {"q": [], "v": [], "tau": []}
@@ -235,3 +227,16 @@ def _from_bag(robot: Robot, path: Path, topic: str) -> dict[str, Array]:
     text = "%s is returned whole, also rows in which brakes act: '%s' has no modes for its stamps"
     _LOG.warning(text, source, plant_topic)
     return motion
+
+
+def _without_repeats(received: list[Any]) -> list[Any]:
+    """Returns the joint states without those equal to the one before, also in their stamp.
+
+    A plant in lockstep publishes its state again while its time stands still, before and after a run.
+    """
+    messages = [record.message for record in received]
+    states = [(m.header.stamp, *map(list, (m.name, m.position, m.velocity, m.effort))) for m in messages]
+    # without stamps, messages of a robot that stands still differ in nothing
+    if not any(m.header.stamp.sec or m.header.stamp.nanosec for m in messages):
+        return received
+    return [record for k, record in enumerate(received) if not k or states[k] != states[k - 1]]
