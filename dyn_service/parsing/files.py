@@ -136,7 +136,7 @@ def completed(
         description = with_joint_file(description, joints)
     elif file is not None and loops == "closed" and (loops_file := Path(file).with_suffix(LOOPS_SUFFIX)).is_file():
         text = f"{loops_file.name} next to its file describes loops and is not read: add --joints {loops_file.name}"
-        note = Note("warning", f"robot '{description.name}'", text)
+        note = Note("warning", f"robot '{description.name}'", text, rule="unread-loop-file")
         description = replace(description, notes=(*description.notes, note))
     description = with_loops(description, loops)
     return rooted(description if mimic else without_mimics(description), root)

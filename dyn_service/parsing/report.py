@@ -287,7 +287,7 @@ def _following(description: Description) -> Iterator[Note]:
             yield Note("changed", element, text, joint.line)
         for name in keeps.disjoint:
             text = f"its range does not overlap that of '{name}', which follows it: the range of '{name}' is ignored"
-            yield Note("warning", element, text, joint.line)
+            yield Note("warning", element, text, joint.line, "disjoint-mimic")
 
 
 def table(notes: Iterable[Note]) -> list[str]:

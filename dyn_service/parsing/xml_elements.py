@@ -423,7 +423,9 @@ class IgnoredContent:
     def notes(self, robot: Place) -> Iterator[Note]:
         """Returns one note per kind, on the line of its first occurrence."""
         for (kind, noun, location, hint), lines in self._lines.items():
-            yield Place(robot.file, robot.element, lines[0]).note(kind, unused(len(lines), noun, location) + hint)
+            place, text = Place(robot.file, robot.element, lines[0]), unused(len(lines), noun, location) + hint
+            rule = "unexpanded-xacro" if noun.startswith(f"<{XACRO}") else "misspelt-name"
+            yield place.warning(rule, text) if kind == "warning" else place.note(kind, text)
 
     def _add(self, kind: _Kind, line: int) -> None:
         if kind.kind == "warning":
