@@ -46,7 +46,6 @@ Cost: linear in links.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -432,11 +431,8 @@ def _joints(description: Description) -> Iterator[Note]:
     loop_joints = {joint.name for joint in description.loop_joints}
     for joint in description.joints:
         if joint.moves.nv:
-            is_led = joint.mimic is not None and joint.mimic.joint not in loop_joints
-            for doubt in (
-                *_joint(joint),
-                *(_followed(joint.name, joint.mimic, moves) if is_led and joint.mimic else ()),
-            ):
+            mimic = None if joint.mimic is None or joint.mimic.joint in loop_joints else joint.mimic
+            for doubt in (*_joint(joint), *(_followed(joint.name, mimic, moves) if mimic else ())):
                 yield _warning(description, joint, doubt)
 
 
@@ -445,10 +441,9 @@ def _followed(name: str, mimic: Mimic, moves: Mapping[str, Moves]) -> Iterator[D
     if leader is None or not leader.nv:
         why = "which the robot does not have" if leader is None else "which is fixed"
         movable = [other for other, joint in moves.items() if joint.nv and other != name]
-        # A prefix that a macro forgot; several hands have it, and the right one shares the joint's own prefix.
+        # A macro may have left out the prefix of a hand, which the following joint has.
         prefixed = [other for other in movable if other.endswith(mimic.joint)]
-        prefixed.sort(key=lambda other: len(os.path.commonprefix([other, name])))
-        nearest = prefixed[-1] if prefixed else closest(mimic.joint, movable)
+        nearest = closest(name, prefixed) or closest(mimic.joint, movable)
         repair = f"follow {quoted(nearest)}" if nearest else ""
         text = f"mimics joint {quoted(mimic.joint)}, {why}: the mimic is ignored"
         yield Doubt("unfollowed-mimic", text, repair)
