@@ -64,10 +64,11 @@ def main() -> int:
             continue
         for rule, line in lines:
             by_rule[rule].append((path, line))
-    for rule in RULES:
+            if not arguments.sample:
+                print(f"{rule}  {path.relative_to(arguments.folder)}:{line}", flush=True)
+    for rule in RULES if arguments.sample else ():
         rows = by_rule[rule]
-        stride = max(1, len(rows) // arguments.sample) if arguments.sample else 1
-        for path, line in rows[::stride]:
+        for path, line in rows[:: max(1, len(rows) // arguments.sample)]:
             print(f"{rule}  {path.relative_to(arguments.folder)}:{line}")
     print(f"{len(paths)} files")
     for rule in RULES:

@@ -26,7 +26,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"error: {missing('the command line', 'typer')}")
 
-from dyn_service.cli import nodes, robots, view  # typer is there
+from dyn_service.cli import check, nodes, robots, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.console import LogFormat, LogLevel, UsageError, assigned, reworded, say, say_json, tell
 from dyn_service.cli.keys import app as keys_app
@@ -97,7 +97,7 @@ def main() -> NoReturn:
 
 
 # `dyn --help` shows panels in the order of their first command; groups follow commands.
-for _command in (robots.check, view.view, robots.convert, robots.export, robots.study, robots.bench, robots.robots):
+for _command in (check.check, view.view, robots.convert, robots.export, robots.study, robots.bench, robots.robots):
     app.command(rich_help_panel="Robots")(_command)
 for _name, _group in (*nodes.GROUPS.items(), ("bag", bag_app)):
     app.add_typer(_group, name=_name, rich_help_panel="Running systems")

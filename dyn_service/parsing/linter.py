@@ -15,9 +15,12 @@ other, turns k^2 into one that fits the box.
 from __future__ import annotations
 
 import io
+import logging
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +34,12 @@ from dyn_service.parsing.rules import RULES
 from dyn_service.parsing.shapes import MAX_BYTES, MESHES, mesh_candidates, stretched
 from dyn_service.parsing.structure import FAINT_SHARE, LIGHT_SHARE, LONG_M, OSMIUM_KG_M3, Doubt, is_stand_in, other_side
 from dyn_service.support.documents import Document
-from dyn_service.support.optional import load
+from dyn_service.support.optional import missing
 from dyn_service.support.suggestions import closest
 
-BEYOND, BELOW = 1.5, 0.02
-"""k^2 relative to the largest possible one, above which a link has too much inertia: shapes may be simplified. k^2
+BEYOND, BELOW = 5.0, 0.02
+"""k^2 relative to the largest possible one, above which a link has too much inertia: shapes may be simplified, and
+inertias identified from motions, such as the Panda's, are up to 3.9 times as large, because motions show sums only. k^2
 relative to that of the filled box, below which it has too little: all mass within a seventh of the box is above."""
 FITTING = (0.15, 2.0)
 """k^2 of a correct link relative to that of its filled box."""
@@ -55,6 +59,9 @@ NEAR = 0.8
 """Likeness from which a name is proposed."""
 EQUAL = 0.02
 """Relative difference of moments of inertia that are the same number, rounded."""
+LONGEST_HEADER = 1 << 16
+_COLLADA_UNIT = re.compile(rb"""<unit\b[^>]*\bmeter\s*=\s*["']([0-9.eE+-]+)["']""")
+"""Simulators apply the unit of a Collada file, m; trimesh does not."""
 _CORNERS = np.array([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
 _REFINED = ("too-much-inertia", "too-little-inertia", "inertia-beyond-shapes")
 _DIAGONAL = ("ixx", "iyy", "izz")
@@ -93,6 +100,8 @@ class Vertices:
 
     remaining: int = MAX_BYTES
     by_path: dict[Path, Vector | None] = field(default_factory=dict)
+    library: str = "" if find_spec("trimesh") else missing("comparing inertias with meshes", "trimesh")
+    """Why no mesh is opened, or ""."""
 
     def read(self, path: Path) -> Vector | None:
         """Returns the vertices (N, 3) of a file; None if it cannot be read."""
@@ -101,16 +110,22 @@ class Vertices:
         return self.by_path[path]
 
     def _read(self, path: Path) -> Vector | None:
-        trimesh = load("checking inertias against meshes", "trimesh")
-        if path.stat().st_size > self.remaining:
+        if self.library or path.stat().st_size > self.remaining:
             return None
+        import trimesh
+
+        logger = logging.getLogger("trimesh")  # it reports textures, which are not opened
         self.remaining -= path.stat().st_size
         try:
-            data, ending = io.BytesIO(path.read_bytes()), path.suffix[1:].lower()
-            mesh: Any = trimesh.load(data, file_type=ending, force="mesh", process=False)
-            vertices = np.asarray(mesh.vertices, dtype=np.float64)
+            logger.disabled = True
+            data, ending = path.read_bytes(), path.suffix[1:].lower()
+            mesh: Any = trimesh.load(io.BytesIO(data), file_type=ending, force="mesh", process=False)
+            unit = _COLLADA_UNIT.search(data[:LONGEST_HEADER]) if ending == "dae" else None
+            vertices = np.asarray(mesh.vertices, dtype=np.float64) * (1.0 if unit is None else float(unit[1]))
         except Exception:  # noqa: BLE001  trimesh's readers raise what they like
             return None
+        finally:
+            logger.disabled = False
         return vertices if len(vertices) and np.isfinite(vertices).all() else None
 
 
@@ -135,6 +150,8 @@ def findings(notes: Iterable[Note], description: Description, folder: Path | Non
                     doubts[name] += _shape_doubts(name, link.inertial, box, own_boxes[name])
                 doubts[name] += _asymmetries(link, links, total)
     place = Place(description.source)
+    if vertices.library and vertices.by_path:
+        refined.append(replace(place, element=named("robot", description.name)).note("reported", vertices.library))
     return refined + [
         replace(place, element=named("link", name), line=links[name].line).warning(*doubt)
         for name, link_doubts in doubts.items()
@@ -341,7 +358,7 @@ _JOINT_KEYS = ("joint", "joints", "joint_names", "joint_name")
 
 def controller_findings(document: Document, description: Description) -> list[Note]:
     """Returns findings on joints that a controllers' YAML names and the robot does not have."""
-    known = {joint.name for joint in (*description.joints, *description.loop_joints)}
+    known = {joint.name for joint in description.joints} | {joint.name for joint in description.loop_joints}
     notes: list[Note] = []
 
     def walk(value: Any, path: tuple[Any, ...]) -> None:

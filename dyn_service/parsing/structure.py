@@ -351,6 +351,12 @@ def other_side(name: str) -> str:
     return _SIDE.sub(lambda side: _OTHER_SIDE[side[0]], name)
 
 
+def is_left(name: str) -> bool:
+    """Whether the first side in a name is the left one."""
+    side = _SIDE.search(name)
+    return side is not None and side[0][0].lower() == "l"
+
+
 def _contrast(link: Link, twin: Link) -> str:
     """Returns the moments of the link on the other side, if it has the same mass and the moments of a body."""
     inertial = twin.inertial
@@ -401,7 +407,8 @@ def _moments(inertial: Inertial, scale: float) -> Iterator[Doubt]:
         yield Doubt("impossible-inertia", text)
     elif a + b < c * (1.0 - MOMENTS):
         text = f"no body has these principal moments: of {moments} kg m^2 the largest exceeds the others' sum"
-        yield Doubt("impossible-inertia", text, f"a largest moment of at most {(a + b) * scale:.4g} kg m^2 fits")
+        repair = f"a largest moment of at most {(a + b) * scale:.4g} kg m^2 fits" if a > 0.0 else ""
+        yield Doubt("impossible-inertia", text, repair)
 
 
 def _massless(description: Description) -> Iterator[Note]:

@@ -272,7 +272,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
         parser.feed(body)
         parser.close()
     except SAXParseException as fault:
-        repaired, first = _without_dashes(body)
+        repaired, first = without_dashes(body)
         if first:
             return replace(parse(text[: len(text) - len(body)] + repaired, file, limits), dashes=first + skipped)
         line = (fault.getLineNumber() or 1) + skipped
@@ -291,7 +291,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
     return Document(builder.root, tuple(builder.comments))
 
 
-def _without_dashes(text: str) -> tuple[str, int]:
+def without_dashes(text: str) -> tuple[str, int]:
     """Returns the text with blanks for `--` inside comments, and the line of the first such comment, or 0."""
     parts, first, position = [], 0, 0
     while (start := text.find("<!--", position)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
