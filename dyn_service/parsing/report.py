@@ -124,11 +124,8 @@ class Receipt:
             "freedom": None if self.freedom is None else to_builtins(self.freedom),
             "bodies": self.bodies,
             "certificates": {name: dict(certificate) for name, certificate in self.certificates.items()},
-            "mass": {
-                "before": self.before.to_dict(),
-                "after": self.after.to_dict(),
-                "sides": None if self.sides is None else {name: asdict(side) for name, side in self.sides.items()},
-            },
+            "mass": {"before": self.before.to_dict(), "after": self.after.to_dict()},
+            "sides": None if self.sides is None else {name: asdict(side) for name, side in self.sides.items()},
             "notes": list(map(_plain, self.notes)),
         }
 
