@@ -166,7 +166,8 @@ def _repair(file: Path, passes: Callable[[Note], bool]) -> None:
 
     changes, unwritten = fix(file, passes)
     for change in changes:
-        tell(f"{file}:{change.line}: {change.element}: {change.old} -> {change.new} ({RULES[change.rule].number})")
+        numbers = f"{change.label} {change.old} -> {change.new}"
+        tell(f"{file}:{change.line}: {change.element}: {numbers} ({RULES[change.rule].number})")
     for note in unwritten:
         text = "its numbers are not in this file at the element, or another repair changes them"
         tell(f"{file}:{note.line}: {note.element}: not repaired: {text} ({RULES[note.rule].number})")

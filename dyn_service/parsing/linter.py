@@ -140,13 +140,14 @@ def findings(notes: Iterable[Note], description: Description, folder: Path | Non
         boxes = _welded_boxes(description, own_boxes)
         total = sum(link.inertial.mass for link in description.links if link.inertial)
         links = {link.name: link for link in description.links}
+        boxes = {name: box if _shows_size(links[name], box, total) else None for name, box in boxes.items()}
         refined = [_refined(note, links, boxes) for note in notes]
         # One mistake is one finding.
         doubtful = {note.element for note in refined if note.rule in RULES and RULES[note.rule].number < "DYN111"}
         for name, link in links.items():
             box, element = boxes[name], named("link", name)
             if link.inertial is not None and link.inertial.mass > FAINT_SHARE * total and element not in doubtful:
-                if box is not None and (link.inertial.mass > LIGHT_SHARE * total or not _is_marker(link)):
+                if box is not None:
                     doubts[name] += _shape_doubts(name, link.inertial, box, own_boxes[name])
                 doubts[name] += _asymmetries(link, links, total)
     place = Place(description.source)
@@ -159,9 +160,11 @@ def findings(notes: Iterable[Note], description: Description, folder: Path | Non
     ]
 
 
-def _is_marker(link: Link) -> bool:
-    """Whether a link has no mesh: boxes and spheres of light links often only show where a frame is."""
-    return all(shape.kind != "mesh" for shape in link.shapes)
+def _shows_size(link: Link, box: Box | None, total: float) -> bool:
+    """Whether a link's shapes show its size; boxes and spheres of light links often only show where a frame is."""
+    if box is None or link.inertial is None or float(np.linalg.norm(box.size)) < SMALLEST_M:
+        return False
+    return link.inertial.mass > LIGHT_SHARE * total or any(shape.kind == "mesh" for shape in link.shapes)
 
 
 def _points(shapes: Sequence[Shape], folder: Path | None, vertices: Vertices) -> Vector | None:
@@ -269,8 +272,6 @@ def _repaired_moment(note: Note, name: str, inertial: Inertial, twin: Inertial |
 def _shape_doubts(name: str, inertial: Inertial, box: Box, own_box: Box | None) -> Iterator[Doubt]:
     mass, radius = inertial.mass, _squared_radius(inertial)
     size = " x ".join(f"{edge:.3g}" for edge in box.size)
-    if float(np.linalg.norm(box.size)) < SMALLEST_M:
-        return
     if float(box.size.prod()) > 0.0 and mass > OSMIUM_KG_M3 * float(box.size.prod()):
         density = mass / float(box.size.prod())
         text = f"{mass:g} kg in a box of {size} m, that of its shapes, has {density:.3g} kg/m^3: denser than any matter"
@@ -335,7 +336,9 @@ def _mesh_doubts(
         candidates = [path for path in mesh_candidates(mesh, folder or Path()) if path.parent.is_dir()]
         if candidates and not any(path.is_file() for path in candidates):
             path = candidates[0]
-            nearest = closest(path.name, (entry.name for entry in path.parent.iterdir()), NEAR)
+            names = [entry.name for entry in path.parent.iterdir()]
+            same_stem = (name for name in names if Path(name).stem.lower() == path.stem.lower())
+            nearest = next(same_stem, None) or closest(path.name, names, NEAR)
             repair = f"the folder has {quoted(nearest)}" if nearest else ""
             doubts.append(Doubt("missing-mesh", f"the mesh {quoted(mesh)} does not exist", repair))
     return doubts

@@ -88,20 +88,24 @@ class _Node:
 
 @dataclass(frozen=True)
 class Change:
-    """A number that changes: its line, the element and rule, the old and the new text."""
+    """Numbers that change: their line, element and rule, the attribute or tag, the old and the new text."""
 
     line: int
     element: str
     rule: str
+    label: str
     old: str
     new: str
 
 
 @dataclass(frozen=True)
 class _Span:
+    """Bytes of the file with their text, and the attribute or tag whose value they are."""
+
     start: int
     end: int
     text: str
+    label: str
 
 
 def fix(path: Path, passes: Callable[[Note], bool] = lambda note: True) -> tuple[list[Change], list[Note]]:
@@ -130,7 +134,8 @@ def fix(path: Path, passes: Callable[[Note], bool] = lambda note: True) -> tuple
             continue
         spans |= edits
         for span, new in edits.items():
-            changes.append(Change(data.count(b"\n", 0, span.start) + 1, note.element, note.rule, span.text, new))
+            line = data.count(b"\n", 0, span.start) + 1
+            changes.append(Change(line, note.element, note.rule, span.label, span.text, new))
     if not spans:
         return [], unwritten
     for span in sorted(spans, key=lambda span: span.start, reverse=True):
@@ -232,7 +237,7 @@ class _Document:
             if value is None:
                 return None
             start, end = value.span(value.lastindex or 0)
-        return _Span(start, end, self._data[start:end].decode())
+        return _Span(start, end, self._data[start:end].decode(), attribute or node.tag)
 
 
 def scaled(text: str, factor: float, index: int | None = None) -> str:

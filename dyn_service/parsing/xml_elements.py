@@ -415,7 +415,8 @@ class IgnoredContent:
         for name in element.attributes:
             if name not in attributes and not name.startswith("xmlns"):
                 # A name that is also present cannot have been meant: exporters write iyx next to ixy.
-                similar = self._closest(name, absent)
+                # A prefix marks an extension, such as `drake:acceleration`, not a misspelt name.
+                similar = None if ":" in name else self._closest(name, absent)
                 location = f"{quoted(name)} of <{element.tag}>"
                 hint = f"; did you mean '{similar}'?" if similar else ""
                 self._add(_Kind("warning" if similar else "dropped", "attribute", location, hint), element.line)

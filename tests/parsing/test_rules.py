@@ -138,10 +138,10 @@ CASES: dict[str, tuple[list[Change], list[Change]]] = {
 APART = {
     "claimed-mass": "test_claimed_mass", "mesh-in-millimetres": "test_meshes", "missing-mesh": "test_meshes",
     "open-loop": "test_loops_that_do_not_close", "unread-loop-file": "test_a_loop_file_that_is_not_read",
-    "unknown-controller-joint": "test_controllers", "unreadable": "test_sarif",
-    "uncompared-kernel": "test_kernels", "inexact-kernel": "test_kernels",
+    "unknown-controller-joint": "test_controllers", "unreadable": "test_sarif_of_a_file_that_cannot_be_read",
+    "uncompared-kernel": "test_a_kernel_without_finite_results", "inexact-kernel": "test_a_kernel_that_fails",
 }  # fmt: skip
-"""Rules with a test of their own, here or in tests/cli/test_check.py."""
+"""Rules with a test of their own, here, in tests/cli/test_check.py, tests/kernels or tests/engine."""
 
 
 def changed(changes: list[Change]) -> str:
@@ -164,6 +164,8 @@ def test_robots_without_mistakes_have_no_findings() -> None:
 
 def test_each_rule_has_a_test() -> None:
     assert {*CASES, *APART} == set(RULES)
+    tests = "".join(path.read_text() for path in Path("tests").rglob("test_*.py") if path.name != "test_rules.py")
+    assert all(f"def {name}" in tests or name in globals() for name in APART.values())
 
 
 @pytest.mark.parametrize("name", CASES)
