@@ -102,9 +102,10 @@ def test_findings_have_number_line_and_repair(dyn_here: Here, tmp_path: Path) ->
     assert re.search(r"line 7\s+joint 'left'\s+DYN203 limits -90 and 90 rad", out)
     assert "write -1.571 and 1.571 rad [--fix]" in out
     assert "DYN305  zero-limit" in out  # whose repair is the rule's
-    (note, *_) = [x for x in json.loads(dyn_here("check", file, QUICK, "--json")[1])["notes"] if "rule" in x]
+    notes = json.loads(dyn_here("check", file, QUICK, "--json")[1])["notes"]
+    note = next(note for note in notes if note.get("name") == "limits-in-degrees")
     assert note["line"] == 7
-    assert (note["rule"], note["name"], note["fix"]) == ("DYN203", "limits-in-degrees", True)
+    assert (note["rule"], note["level"], note["fix"]) == ("DYN203", "warning", True)
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,8 @@ CASES: dict[str, tuple[list[Change], list[Change]]] = {
     "too-little-inertia": ([moments(6.1e-4, 6.1e-4, 6.1e-4)], [moments(6.2e-4, 6.2e-4, 6.2e-4)]),
     # 5 times 2 m r^2, r^2 = 0.1257 m^2 to the farthest corner: a trace of 2.514
     "inertia-beyond-shapes": ([OFF_CENTRE, moments(0.85, 0.85, 0.85)], [OFF_CENTRE, moments(0.83, 0.83, 0.83)]),
-    # 0.02 times 2 m k^2, k^2 = 0.12 m^2: a trace of 9.6e-3
-    "inertia-below-shapes": ([WIDE_BOX, moments(3.1e-3, 3.1e-3, 3.1e-3)], [WIDE_BOX, moments(3.3e-3, 3.3e-3, 3.3e-3)]),
+    # 0.05 times 2 m k^2, k^2 = 0.12 m^2: a trace of 0.024
+    "inertia-below-shapes": ([WIDE_BOX, moments(7.8e-3, 7.8e-3, 7.8e-3)], [WIDE_BOX, moments(8.2e-3, 8.2e-3, 8.2e-3)]),
     "massless-link": ([(INERTIAL, "")], []),
     # 57.8 kg of osmium
     "mass-beyond-shapes": (
@@ -99,8 +99,8 @@ CASES: dict[str, tuple[list[Change], list[Change]]] = {
                         [(LEFT, LEFT.replace(MASS, '<mass value="0.41"/>'))]),
     # the diagonal of the box is 0.4157 m, its upper end at z = 0.4 m
     "centre-outside-shapes": (
-        [('xyz="0 0 0.2"/><mass', 'xyz="0 0 0.82"/><mass')],
-        [('xyz="0 0 0.2"/><mass', 'xyz="0 0 0.81"/><mass')],
+        [('xyz="0 0 0.2"/><mass', 'xyz="0 0 0.615"/><mass')],
+        [('xyz="0 0 0.2"/><mass', 'xyz="0 0 0.6"/><mass')],
     ),
     "lengths-in-millimetres": (
         [('xyz="0 0 0.2"', 'xyz="0 0 200"'), ('xyz="0 0.1 0"', 'xyz="0 100 0"')],
@@ -180,6 +180,13 @@ def test_rules(name: str) -> None:
 def test_edits_are_of_fixable_rules() -> None:
     fixable = {name for name, (fires, _) in CASES.items() if rules_of(changed(fires))[name].edits}
     assert fixable < {name for name, rule in RULES.items() if rule.fixable}
+
+
+def test_masses_thinner_than_air() -> None:
+    """A box of 0.8 x 0.8 x 8 m with 2.5 kg has 0.49 kg/m^3."""
+    text = changed([("0.08 0.08 0.4", "0.8 0.8 8"), moments(1, 1, 1)])
+    for mass, thin in ((2.5, True), (2.6, False)):
+        assert ("mass-beyond-shapes" in rules_of(text.replace(MASS, f'<mass value="{mass}"/>'))) is thin
 
 
 def test_claimed_mass() -> None:
