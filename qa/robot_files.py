@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
 from dyn_service import Robot
@@ -25,14 +26,14 @@ Finding = tuple[str, str]
 """The name of a rule, and the text of the finding."""
 
 
-def checked(path: Path) -> tuple[str, list[Finding]]:
-    """Returns the findings in a file."""
+def checked(path: Path, meshes: bool = True) -> tuple[str, list[Finding]]:
+    """Returns the findings in a file; meshes: whether to open mesh files."""
     try:
         robot = Robot.from_file(path)
     except DynError as fault:
         return "read", [("unreadable", str(fault)[:300])]
     lines: list[Finding] = []
-    for note in findings(robot.receipt.notes, robot.as_described, path.parent):
+    for note in findings(robot.receipt.notes, robot.as_described, path.parent if meshes else None):
         if (rule := rule_of(note)) is not None:
             _, line, element = location(note, "")
             end = " [--fix]" if note.edits else ""
@@ -54,11 +55,12 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=0, help="at most so many, evenly from all; 0: all")
     parser.add_argument("--sample", type=int, default=0, help="print at most so many findings of each rule; 0: all")
     parser.add_argument("--seconds", type=int, default=60, help="of processor time, for each file")
+    parser.add_argument("--no-meshes", dest="meshes", action="store_false", help="open no mesh files, which is faster")
     arguments = parser.parse_args()
     paths = sorted(filter(is_robot_file, arguments.folder.rglob("*")))
     paths = paths[:: max(1, len(paths) // arguments.files)] if arguments.files else paths
     by_rule: dict[str, list[tuple[Path, str]]] = defaultdict(list)
-    for path, verdict, lines in verdicts(paths, arguments.seconds, checked):
+    for path, verdict, lines in verdicts(paths, arguments.seconds, partial(checked, meshes=arguments.meshes)):
         if verdict != "read":
             print(f"{path.relative_to(arguments.folder)}: {verdict}: {lines}", flush=True)
             continue

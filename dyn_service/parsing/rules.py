@@ -55,7 +55,7 @@ _ALL = (
     _rule(110, "inertia-below-shapes", "Far less inertia than the link's shapes and meshes show.",
           "Write moments of inertia that fit the link's shape.", "fix"),
     _rule(111, "massless-link", "A joint moves a link without mass.", "Add an inertial, or make the joint fixed."),
-    _rule(112, "mass-beyond-shapes", "A mass denser than osmium, or thinner than air, in the box around the link's shapes.",
+    _rule(112, "mass-beyond-shapes", "A mass denser than osmium, or thinner than air, in the box of the link's shapes.",
           "Write the mass in kg, and lengths in m."),
     _rule(113, "asymmetric-mass", "Links called left and right with masses or moments a decimal point apart.",
           "Correct the link that differs from the file's own pattern."),
