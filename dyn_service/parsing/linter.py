@@ -29,7 +29,7 @@ import numpy as np
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Description, Edit, Inertial, Link, Note, Shape, outward
 from dyn_service.model.inertia import principal_moments
-from dyn_service.parsing.quantities import Elsewhere, Place, named, quoted
+from dyn_service.parsing.quantities import Elsewhere, Place, listed, named, quoted
 from dyn_service.parsing.rules import RULES
 from dyn_service.parsing.shapes import MAX_BYTES, MESHES, mesh_candidates, stretched
 from dyn_service.parsing.structure import (
@@ -192,9 +192,9 @@ def _points(shapes: Sequence[Shape], folder: Path | None, vertices: Vertices) ->
                 return None
             points = mesh * np.array(shape.size)
         else:
-            a, *others = stretched(shape.kind, shape.size, 0.5)
-            half = {"sphere": (a, a, a), "cylinder": (a, a, *others), "capsule": (a, a, a + sum(others))}
-            points = _CORNERS * np.array(half.get(shape.kind, (a, *others)))
+            a, *lengths = stretched(shape.kind, shape.size, 0.5)
+            half_edges = {"sphere": (a, a, a), "cylinder": (a, a, *lengths), "capsule": (a, a, a + sum(lengths))}
+            points = _CORNERS * np.array(half_edges.get(shape.kind, (a, *lengths)))
         parts.append(points @ shape.rotation.T + shape.xyz)
     return np.concatenate(parts)
 
@@ -205,7 +205,7 @@ def _box(points: Vector | None) -> Box | None:
 
 def _welded_boxes(description: Description, own: Mapping[str, Box | None]) -> dict[str, Box | None]:
     """Returns the box of each link with the links that fixed joints weld to it and that have no inertial of their own,
-    whose mass it has; None if shapes are unknown or there are none.
+    whose mass it has; None if shapes are unknown or there are no shapes.
     """
     links = {link.name: link for link in description.links}
     inboard = {joint.child: joint for joint in description.joints}
@@ -287,8 +287,8 @@ def _shape_doubts(name: str, inertial: Inertial, box: Box, own_box: Box | None) 
     volume = float(box.size.prod())
     density = mass / volume if volume > 0.0 else STEEL_KG_M3
     if not AIR_KG_M3 < density < OSMIUM_KG_M3:
-        than = "denser than any matter" if density > STEEL_KG_M3 else "thinner than air"
-        text = f"{mass:g} kg in a box of {size} m, that of its shapes, has {density:.3g} kg/m^3: {than}"
+        comparison = "denser than any matter" if density > STEEL_KG_M3 else "thinner than air"
+        text = f"{mass:g} kg in a box of {size} m, that of its shapes, has {density:.3g} kg/m^3: {comparison}"
         yield Doubt("mass-beyond-shapes", text, f"water in this box has {1e3 * volume:.3g} kg")
     distance = box.distance(inertial.com)
     if distance > OUTSIDE * float(np.linalg.norm(box.size)):
@@ -300,12 +300,12 @@ def _shape_doubts(name: str, inertial: Inertial, box: Box, own_box: Box | None) 
         return
     trace = f"its moments have a trace of {2.0 * mass * radius:.3g} kg m^2"
     if radius > BEYOND * box.farthest(inertial.com):
-        most = 2.0 * mass * box.farthest(inertial.com)
-        text = f"{trace}, and {mass:g} kg within its shapes, {size} m, have at most {most:.3g} kg m^2"
+        largest_trace = 2.0 * mass * box.farthest(inertial.com)
+        text = f"{trace}, and {mass:g} kg within its shapes, {size} m, have at most {largest_trace:.3g} kg m^2"
         yield Doubt("inertia-beyond-shapes", text, *_inertia_repair(name, inertial, box))
     elif own_box is not None and radius < BELOW * own_box.squared_radius:
-        filled = 2.0 * mass * own_box.squared_radius
-        text = f"{trace}, and {mass:g} kg that fill its shapes, {size} m, have {filled:.3g} kg m^2"
+        filled_trace = 2.0 * mass * own_box.squared_radius
+        text = f"{trace}, and {mass:g} kg that fill its shapes, {size} m, have {filled_trace:.3g} kg m^2"
         yield Doubt("inertia-below-shapes", text, *_inertia_repair(name, inertial, own_box))
 
 
@@ -364,8 +364,10 @@ def claimed_mass(description: Description, mass: float) -> list[Note]:
     if abs(total - mass) <= CLAIM * mass:
         return []
     place = Place(description.source, named("robot", description.name))
-    without = [link.name for link in description.links if link.inertial is None and link.shapes]
-    repair = f"links with shapes and without mass: {', '.join(map(quoted, without[:8]))}" if without else ""
+    massless_links = [link.name for link in description.links if link.inertial is None and link.shapes]
+    repair = (
+        f"links with shapes and without mass: {', '.join(map(quoted, massless_links[:8]))}" if massless_links else ""
+    )
     text = f"the masses of its links add up to {total:.4g} kg, and it is said to have {mass:g} kg"
     return [place.warning("claimed-mass", text, repair)]
 
@@ -375,7 +377,7 @@ _JOINT_KEYS = ("joint", "joints", "joint_names", "joint_name")
 
 def controller_findings(document: Document, description: Description) -> list[Note]:
     """Returns findings on joints that a controllers' YAML names and the robot does not have."""
-    known = {joint.name for joint in description.joints} | {joint.name for joint in description.loop_joints}
+    joint_names = {joint.name for joint in description.joints} | {joint.name for joint in description.loop_joints}
     notes: list[Note] = []
 
     def walk(value: Any, path: tuple[Any, ...]) -> None:
@@ -385,10 +387,10 @@ def controller_findings(document: Document, description: Description) -> list[No
         elif isinstance(value, list):
             for index, inner in enumerate(value):
                 walk(inner, (*path, index))
-        elif isinstance(value, str) and value not in known and _names_joint(path):
+        elif isinstance(value, str) and value not in joint_names and _names_joint(path):
             line = next((document.lines[path[:k]] for k in range(len(path), 0, -1) if path[:k] in document.lines), 0)
             place = Elsewhere(document.file, ".".join(str(key) for key in path if isinstance(key, str)), line)
-            nearest = closest(value, known, NEAR)
+            nearest = closest(value, joint_names, NEAR)
             repair = f"the nearest name is {quoted(nearest)}" if nearest else ""
             text = f"{quoted(value)} is no joint of robot {quoted(description.name)}"
             notes.append(place.warning("unknown-controller-joint", text, repair))

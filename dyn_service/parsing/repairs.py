@@ -154,14 +154,14 @@ def _checked(data: bytes, path: Path) -> list[Note]:
 def _verify(path: Path, data: bytes, notes: Sequence[Note], unwritten: Sequence[Note]) -> None:
     old = {(note.rule, note.element) for note in _checked(path.read_bytes(), path)}
     new = {(note.rule, note.element): note for note in _checked(data, path)}
-    written = [note for note in notes if note not in unwritten]
-    left = [note for note in written if (note.rule, note.element) in new]
+    repaired = [note for note in notes if note not in unwritten]
+    remaining = [note for note in repaired if (note.rule, note.element) in new]
     # Units of the whole robot hide findings on single links.
-    with_units = any(RULES[note.rule].number.startswith("DYN2") for note in written)
-    left += [] if with_units else [note for key, note in new.items() if note.rule and key not in old]
-    if left:
-        first = f"{left[0].element}: {left[0].text}"
-        text = f"the repaired file would still have {len(left)} of these findings, the first {first}"
+    with_units = any(RULES[note.rule].number.startswith("DYN2") for note in repaired)
+    remaining += [] if with_units else [note for key, note in new.items() if note.rule and key not in old]
+    if remaining:
+        first = f"{remaining[0].element}: {remaining[0].text}"
+        text = f"the repaired file would still have {len(remaining)} of these findings, the first {first}"
         raise FailedPreconditionError(f"{shown_path(path)}: {text}; nothing is written")
 
 

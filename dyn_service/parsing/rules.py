@@ -149,11 +149,11 @@ def selection(select: Iterable[str], ignore: Iterable[str]) -> Callable[[Note], 
     Raises:
         InvalidArgumentError: An entry fits no rule.
     """
-    chosen, excluded = _matching("select", select), _matching("ignore", ignore)
+    selected_rules, ignored_rules = _matching("select", select), _matching("ignore", ignore)
 
     def passes(note: Note) -> bool:
         rule = rule_of(note)
-        return rule is None or ((rule in chosen or not chosen) and rule not in excluded)
+        return rule is None or ((rule in selected_rules or not selected_rules) and rule not in ignored_rules)
 
     return passes
 

@@ -631,10 +631,10 @@ def _grams(massive: Sequence[tuple[Link, Inertial]], sizes: _Sizes) -> tuple[Edi
     the radii of gyration do not tell which.
     """
     shares = [_gyration(x) / sizes.link[link.name] for link, x in massive if sizes.link[link.name] > 0.0]
-    share, (least, most) = float(np.median(shares)) if shares else 0.0, GYRATION_SHARES
+    share, (smallest, largest) = float(np.median(shares)) if shares else 0.0, GYRATION_SHARES
     # With the moments in g m^2 too, radii of gyration are right; else they are too small by sqrt(1000).
-    in_grams = least < share < most
-    if not in_grams and not least < share * math.sqrt(1e3) < most:
+    in_grams = smallest < share < largest
+    if not in_grams and not smallest < share * math.sqrt(1e3) < largest:
         return ()
     quantities = ("mass", "inertia") if in_grams else ("mass",)
     return tuple(Edit("link", link.name, quantity, 1e-3) for link, _ in massive for quantity in quantities)
