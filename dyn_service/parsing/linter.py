@@ -365,9 +365,7 @@ def claimed_mass(description: Description, mass: float) -> list[Note]:
         return []
     place = Place(description.source, named("robot", description.name))
     massless_links = [link.name for link in description.links if link.inertial is None and link.shapes]
-    repair = (
-        f"links with shapes and without mass: {', '.join(map(quoted, massless_links[:8]))}" if massless_links else ""
-    )
+    repair = f"links with shapes and without mass: {listed(massless_links, 8)}" if massless_links else ""
     text = f"the masses of its links add up to {total:.4g} kg, and it is said to have {mass:g} kg"
     return [place.warning("claimed-mass", text, repair)]
 
