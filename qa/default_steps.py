@@ -25,7 +25,7 @@ import resource
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,22 +106,24 @@ def judged(path: Path) -> tuple[str, str]:
     return "wrong", f"{method}: error {distance:.2g}, with half of the step {far_half:.2g}, of friction {smoothing:.2g}"
 
 
-def judged_file(path: Path, seconds: int, answer: Any) -> None:
+def judged_file(judge: Callable[[Path], tuple[str, Any]], path: Path, seconds: int, answer: Any) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     try:
-        answer.send(judged(path))
+        answer.send(judge(path))
     except Exception as fault:  # reported with its file, and the run goes on
         answer.send(("unjudged", f"{type(fault).__name__}: {fault}"[:200]))
 
 
-def verdicts(paths: list[Path], seconds: int) -> Iterator[tuple[Path, str, str]]:
+def verdicts(
+    paths: list[Path], seconds: int, judge: Callable[[Path], tuple[str, Any]] = judged
+) -> Iterator[tuple[Path, str, Any]]:
     """Yields the verdict of each file, made in a process of its own that has so many seconds of processor time."""
     fork = multiprocessing.get_context("fork")
     for path in paths:
         receiver, sender = fork.Pipe(duplex=False)
-        worker = fork.Process(target=judged_file, args=(path, seconds, sender))
+        worker = fork.Process(target=judged_file, args=(judge, path, seconds, sender))
         worker.start()
         sender.close()
         try:

@@ -1,4 +1,4 @@
-"""`dyn robots`, `check`, `convert`, `export`, `bench` and `study`: robot files, their kernels, and studies of them."""
+"""`dyn robots`, `convert`, `export`, `bench` and `study`: robot files, their kernels, and studies of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from dyn_service.cli.console import (
     UsageError,
     XacroArguments,
     assigned,
-    bar,
     progress_bar,
     robot_file,
     say,
@@ -29,7 +28,7 @@ from dyn_service.cli.console import (
     shipped_robots,
     tell,
 )
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from dyn_service.errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.support import shipped
 
 if TYPE_CHECKING:
@@ -56,75 +55,12 @@ def robots(json_output: Json = False) -> None:
     say(f"in {shipped.package_share() / 'urdf'}")
 
 
-def check(
-    file: RobotFile,
-    arguments: XacroArguments = None,
-    json_output: Json = False,
-    root: Root = "fixed",
-    mimic: Mimic = True,
-    loops: Loops = "closed",
-    joints: Joints = None,
-    dynamics: Annotated[
-        bool, typer.Option("--dynamics", help="Compare all formulations of the dynamics with each other instead.")
-    ] = False,
-    states: Annotated[int, typer.Option(min=1, metavar="N", help="Random states for --dynamics.")] = 20,
-    bound: Annotated[float, typer.Option(metavar="X", help="Largest relative residual for --dynamics.")] = 1e-9,
-    kernels: Annotated[
-        bool,
-        typer.Option("--kernels/--no-kernels", help="Compile the kernels of control loops, for their certificates."),
-    ] = True,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with status 1 if there are warnings or notes of kind loop.")
-    ] = False,
-) -> int:
-    """Read a robot; report masses, merged links, defaults, unused parts, warnings, and rounding errors of kernels."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    from dyn_service.support.logs import printable
-
-    file = robot_file(file)
-    with Console(stderr=True).status(f"reading {escape(printable(str(file)))}"):
-        robot = _read(file, arguments, root=root, joints=joints, mimic=mimic, loops=loops)
-    if not dynamics:
-        if kernels:
-            from dyn_service.service.server.app import prepare
-
-            tell(prepare(robot, ["control"], bar))
-        robot.evaluator.prepare_loops()
-        receipt = robot.receipt
-        say_json(receipt.to_dict()) if json_output else say(receipt.render())
-        return _status(receipt, strict)
-    from dyn_service.formulations.verification import survey
-
-    comparison = survey(robot, states=states)
-    if json_output:
-        say_json(comparison)
-    else:
-        for name, residual in comparison["residuals"].items():
-            say(f"{name:<24}{residual:8.1e}")
-        say(f"worst {comparison['worst']:.1e} of {comparison['states']} states, bound {bound:g}")
-    # negated, so that NaN fails too
-    if not comparison["worst"] <= bound:
-        wrong = ", ".join(name for name, residual in comparison["residuals"].items() if not residual <= bound)
-        text = f"the formulations differ by {comparison['worst']:.1e}, expected at most {bound:g}: {wrong}"
-        raise FailedPreconditionError(f"{file}: {text}")
-    return _status(robot.receipt, strict)
-
-
-def _read(file: Path, arguments: list[str] | None, **settings: Any) -> Robot:
+def read_robot(file: Path, arguments: list[str] | None, **settings: Any) -> Robot:
     """Returns the robot of a file. arguments: `name:=value`, of a xacro file. settings: of `Robot.from_file`."""
     # here, because the engine takes a second to import, and most commands need none
     from dyn_service.engine.robot import Robot
 
     return Robot.from_file(file, arguments=assigned(arguments), **settings)
-
-
-def _status(receipt: Any, strict: bool) -> int:
-    """Returns the exit status of `dyn check`: 1 if it is strict and there are warnings or notes of kind loop."""
-    if count := len(receipt.of_kind("warning", "loop")) if strict else 0:
-        tell(f"{receipt.source}: warnings and notes of kind loop: {count}, expected none with --strict")
-    return int(count > 0)
 
 
 def convert(
@@ -229,20 +165,20 @@ def export(
 
     With --fmu, write the robot as a co-simulation unit of FMI: efforts in, positions, velocities and accelerations out.
     """
-    payload_links = _split(payload)
+    payload_links = split(payload)
     _check_form(context, fmu, payload_links)
-    robot = _read(robot_file(file), arguments, root=root, joints=joints, mimic=mimic, loops=loops)
+    robot = read_robot(robot_file(file), arguments, root=root, joints=joints, mimic=mimic, loops=loops)
     common: dict[str, Any] = {"friction": friction, "target": target, "name": name, "force": force}
     # a robot's file may call its robot `../arm`
     file_name = robot.name.replace("/", "_").lstrip(".") or "robot"
     if fmu is not None:
         common |= {} if integrator is None else {"integrator": integrator}
-        common |= {"version": fmu, "dt": dt, "effort_limits": effort_limits, "imus": _split(imus)}
+        common |= {"version": fmu, "dt": dt, "effort_limits": effort_limits, "imus": split(imus)}
         link = payload_links[0] if payload_links else None
         say(robot.export_fmu(output or Path(f"{file_name}.fmu"), payload=link, **common))
         return
-    common |= {"wrenches": _split(wrenches), "payload": payload_links, "acados": acados}
-    for path in robot.export(_split(queries), output or Path(file_name), **common):
+    common |= {"wrenches": split(wrenches), "payload": payload_links, "acados": acados}
+    for path in robot.export(split(queries), output or Path(file_name), **common):
         say(path)
 
 
@@ -259,7 +195,7 @@ def _check_form(context: typer.Context, fmu: int | None, payload_links: list[str
         raise InvalidArgumentError(f"--payload of an FMU must be one link, found {names}", path="payload")
 
 
-def _split(names: str) -> list[str]:
+def split(names: str) -> list[str]:
     """Returns names separated by commas, without spaces around them."""
     return [name for entry in names.split(",") if (name := entry.strip())]
 

@@ -389,7 +389,7 @@ class ClosedLoops:
             f"its loop closes in none of {SAMPLES} random configurations: the smallest gap is "
             f"{np.linalg.norm(error[3:]):.3g} m and {np.linalg.norm(error[:3]):.3g} rad"
         )
-        return Note("warning", f"joint '{joint.name}'", text, joint.line)
+        return Note("warning", f"joint '{joint.name}'", text, joint.line, "open-loop")
 
     def freedom_at(self, tangent: Tangent, state: LoopState) -> Freedom:
         """Returns `freedom`, or that of these states if it is unknown or their J_c has a larger rank."""

@@ -43,10 +43,11 @@ class Certificate:
             notes.append(Note("changed", element, text))
         if not self.states:
             text = f"not compared with its equations, which have no finite answer at the test states: {_ADVICE}"
-            notes.append(Note("warning", element, text))
+            notes.append(Note("warning", element, text, rule="uncompared-kernel"))
         elif not self.holds:
             size = f"{self.relative:.1g} of its largest entry, {self.error:.3g} times the rounding bound"
-            notes.append(Note("warning", element, f"{self.output!r} is off by up to {size}: {_ADVICE}"))
+            text = f"{self.output!r} is off by up to {size}: {_ADVICE}"
+            notes.append(Note("warning", element, text, rule="inexact-kernel"))
         return notes
 
     def to_dict(self) -> dict[str, Any]:

@@ -185,6 +185,20 @@ class LoopJoint:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """A change of numbers in a robot's file.
+
+    kind, name: of the link or joint. quantity: `mass`, `inertia`, one moment such as `ixx`, `range`, `rpy`. factor: by
+    which the numbers are multiplied.
+    """
+
+    kind: Literal["link", "joint"]
+    name: str
+    quantity: str
+    factor: float
+
+
+@dataclass(frozen=True)
 class Note:
     """A note of the import.
 
@@ -192,12 +206,17 @@ class Note:
     `warning` (kept as written, probably a mistake), `reported` (read, without effect), `acting` (passive forces of a
     joint), `following` (a mimic joint), `merged` (a link merged with its parent's body by a fixed joint), `loop` (it
     closes a loop and is no loop joint).
+    rule: of a warning, its name in `parsing/rules.py`. repair: what to write instead, "" if the rule's own repair is
+    all that is known. edits: the same for `dyn check --fix`, only where the repair is unambiguous.
     """
 
     kind: NoteKind
     element: str
     text: str
     line: int = 0
+    rule: str = field(default="", compare=False)
+    repair: str = field(default="", compare=False)
+    edits: tuple[Edit, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -91,12 +91,17 @@ def source_text(
     return load(path, limits or ReadLimits())
 
 
-def read_text(text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits | None = None) -> Description:
-    """Reads a robot from text. Opens no file; `source` is its name in errors; the rest as for `read_file`."""
+def read_text(
+    text: str | bytes, *, source: str = urdf.TEXT, limits: ReadLimits | None = None, file: Path | None = None
+) -> Description:
+    """Reads a robot from text; `source` is its name in errors; the rest as for `read_file`.
+
+    file: that of the text, relative to which other files are opened; None: opens no file.
+    """
     limits = limits or ReadLimits()
     if isinstance(text, bytes):
         text = decode(text, source, limits)
-    return _read(text, source, None, limits)
+    return _read(text, source, file, limits)
 
 
 def root_of(text: str) -> str:
@@ -136,7 +141,7 @@ def completed(
         description = with_joint_file(description, joints)
     elif file is not None and loops == "closed" and (loops_file := Path(file).with_suffix(LOOPS_SUFFIX)).is_file():
         text = f"{loops_file.name} next to its file describes loops and is not read: add --joints {loops_file.name}"
-        note = Note("warning", f"robot '{description.name}'", text)
+        note = Note("warning", f"robot '{description.name}'", text, rule="unread-loop-file")
         description = replace(description, notes=(*description.notes, note))
     description = with_loops(description, loops)
     return rooted(description if mimic else without_mimics(description), root)

@@ -26,7 +26,7 @@ import numpy as np
 from dyn_service.errors import UrdfError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.building import snapped
-from dyn_service.model.description import JointType, Limit, Note, NoteKind
+from dyn_service.model.description import Edit, JointType, Limit, Note, NoteKind
 from dyn_service.model.joints import JOINT_TYPES, Joint
 from dyn_service.support.suggestions import did_you_mean, listing
 
@@ -245,11 +245,13 @@ def ranged_limit(joint: Joint, limit: Limit | None, place: Place, notes: list[No
     return replace(limit, lower=None, upper=None)
 
 
-def degree_note(rpy: Vector, origin: Place) -> list[Note]:
-    """Warns about rpy of more than a turn: it is probably in degrees, such as 90."""
+def degree_note(rpy: Vector, origin: Place, joint: str = "") -> list[Note]:
+    """Warns about rpy of more than a turn: it is probably in degrees, such as 90. joint: whose origin it is, if any."""
     if float(np.abs(rpy).max()) <= TURN:
         return []
-    return [origin.note("warning", f"rpy ({_numbers(rpy)}) is probably in degrees, expected rad")]
+    text, repair = f"rpy ({_numbers(rpy)}) is probably in degrees, expected rad", _numbers(np.radians(rpy))
+    edits = [Edit("joint", joint, "rpy", math.radians(1.0))] if joint and (rpy == np.round(rpy)).all() else []
+    return [origin.warning("rpy-in-degrees", text, f"write {repair}", edits)]
 
 
 def _unit(values: Vector) -> Vector:
@@ -304,6 +306,10 @@ class Place:
     def note(self, kind: NoteKind, text: str) -> Note:
         """Returns a note on this place."""
         return Note(kind, self.element or self.file, text, self.line)
+
+    def warning(self, rule: str, text: str, repair: str = "", edits: Sequence[Edit] = ()) -> Note:
+        """Returns a warning on this place; `rule`: its name in `parsing/rules.py`."""
+        return replace(self.note("warning", text), rule=rule, repair=repair, edits=tuple(edits))
 
     @property
     def main_line(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from msgspec import to_builtins
@@ -22,6 +22,8 @@ from dyn_service.model.joints import FIXED, JOINT_TYPES
 from dyn_service.model.mimic import followers_by_leader, moved_by_a_turn, narrowed_limits, resolved_mimics, rule
 from dyn_service.model.passive import widths
 from dyn_service.parsing.quantities import counted, listed
+from dyn_service.parsing.rules import repair_of, rule_of
+from dyn_service.parsing.structure import is_left, other_side
 from dyn_service.support.logs import printable
 
 KINDS = {
@@ -51,6 +53,14 @@ class MassSummary:
         return {"mass_kg": mass, "com_m": com}
 
 
+@dataclass(frozen=True)
+class SideMass:
+    """The links of one side with a namesake on the other side: their number, and their mass, kg."""
+
+    links: int
+    mass_kg: float
+
+
 @dataclass(frozen=True, eq=False)
 class Receipt:
     """The report of an import.
@@ -61,7 +71,7 @@ class Receipt:
     results of the comparison of each compiled kernel with the tree as given, as plain values. root: how the root link
     moves in the world. gravity: m/s^2, world axes, for calls that do not specify one. loop_joints: what closes loops.
     driven: names of the joints with a motor; None if the files name none. freedom: what closed loops leave free, if
-    known.
+    known. sides: `left` and `right`, for a robot whose links have such names.
     """
 
     robot: str
@@ -80,6 +90,7 @@ class Receipt:
     loop_joints: tuple[LoopJoint, ...] = ()
     driven: tuple[str, ...] | None = None
     freedom: LoopFreedom | None = None
+    sides: Mapping[str, SideMass] | None = None
 
     def with_certificates(self, certificates: Mapping[str, Mapping[str, Any]], notes: Iterable[Note]) -> Receipt:
         """Returns the report with the certificates of kernels."""
@@ -114,10 +125,8 @@ class Receipt:
             "bodies": self.bodies,
             "certificates": {name: dict(certificate) for name, certificate in self.certificates.items()},
             "mass": {"before": self.before.to_dict(), "after": self.after.to_dict()},
-            "notes": [
-                {"kind": note.kind, "element": note.element, "text": note.text, "line": note.line or None}
-                for note in self.notes
-            ],
+            "sides": None if self.sides is None else {name: asdict(side) for name, side in self.sides.items()},
+            "notes": list(map(_plain, self.notes)),
         }
 
     def render(self) -> str:
@@ -171,6 +180,8 @@ class Receipt:
         for name, summary in (("as written", self.before), ("as computed", self.after)):
             x, y, z = summary.com
             rows.append(f"  {name:<11}  {summary.mass:>13.6f}  {x:>16.6f}  {y:>11.6f}  {z:>11.6f}")
+        for name, side in (self.sides or {}).items():
+            rows.append(f"  {name:<11}  {side.mass_kg:>13.6f}  in {counted(side.links, 'link')}")
         return rows
 
     def _sections(self) -> list[str]:
@@ -189,7 +200,22 @@ class Receipt:
             notes = self.of_kind(kind)
             if notes:
                 lines += ["", f"{kind} ({len(notes)}): {meaning}", *table(notes)]
+        rules = {rule.number: rule for note in self.notes if (rule := rule_of(note)) is not None}
+        if rules:
+            rows = [(number, rules[number].name, rules[number].repair) for number in sorted(rules)]
+            width = max(len(name) for _, name, _ in rows)
+            lines += ["", f"rules ({len(rules)}): what repairs a warning, if it does not name its own repair"]
+            lines += [f"  {number}  {name:<{width}}  {repair}" for number, name, repair in rows]
         return lines
+
+
+def _plain(note: Note) -> dict[str, Any]:
+    """Returns a note as plain types; a finding has its rule and repair too."""
+    plain = {"kind": note.kind, "element": note.element, "text": note.text, "line": note.line or None}
+    if (rule := rule_of(note)) is not None:
+        plain |= {"rule": rule.number, "name": rule.name, "level": rule.level}
+        plain |= {"repair": repair_of(note), "fix": bool(note.edits)}
+    return plain
 
 
 def build_receipt(
@@ -225,7 +251,22 @@ def build_receipt(
         gravity=description.gravity,
         loop_joints=description.loop_joints,
         driven=tuple(x.name for x in description.joints if x.driven) if with_motors else None,
+        sides=_side_masses(description),
     )
+
+
+def _side_masses(description: Description) -> dict[str, SideMass] | None:
+    """Returns the masses of the links whose names differ in left and right; None if there are none."""
+    links = {link.name: link for link in description.links}
+    left = [name for name in links if other_side(name) != name and other_side(name) in links and is_left(name)]
+    if not left:
+        return None
+
+    def side(names: list[str]) -> SideMass:
+        inertials = (links[name].inertial for name in names)
+        return SideMass(len(names), sum(inertial.mass for inertial in inertials if inertial is not None))
+
+    return {"left": side(left), "right": side([other_side(name) for name in left])}
 
 
 def _acting(description: Description) -> Iterator[Note]:
@@ -287,12 +328,18 @@ def _following(description: Description) -> Iterator[Note]:
             yield Note("changed", element, text, joint.line)
         for name in keeps.disjoint:
             text = f"its range does not overlap that of '{name}', which follows it: the range of '{name}' is ignored"
-            yield Note("warning", element, text, joint.line)
+            yield Note("warning", element, text, joint.line, "disjoint-mimic")
 
 
 def table(notes: Iterable[Note]) -> list[str]:
-    """Returns one line per note: its line in the file, its element, its text."""
-    rows = [(f"line {note.line}" if note.line else "", note.element, note.text) for note in notes]
+    """Returns one line per note: its line in the file, its element, its text; a second line for its own repair."""
+    rows = []
+    for note in notes:
+        rule = rule_of(note)
+        text = note.text if rule is None else f"{rule.number} {note.text}"
+        rows.append((f"line {note.line}" if note.line else "", note.element, text))
+        if note.repair:
+            rows.append(("", "", f"        {note.repair}{' [--fix]' if note.edits else ''}"))
     first, second = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
     margin = f"{{:>{first}}}  " if first else ""
     return [f"  {margin.format(line)}{element:<{second}}  {text}" for line, element, text in rows]

@@ -108,14 +108,20 @@ def mesh_file(address: str, folder: Path) -> Path | None:
     `package://NAME/..` is searched in folders called NAME above the robot's file, in `ROS_PACKAGE_PATH`, in `share`
     below `AMENT_PREFIX_PATH`, and in the Python package NAME; nothing is downloaded.
     """
+    candidates = mesh_candidates(address, folder)
+    return next((path for path in candidates if path.suffix.lower() in MESHES and os.path.isfile(path)), None)
+
+
+def mesh_candidates(address: str, folder: Path) -> Iterator[Path]:
+    """Yields the paths at which the file of a mesh URI may be, in order."""
     scheme, is_uri, rest = address.partition("://")
     name, _, relative_path = rest.partition("/")
-    candidates = [] if is_uri else [folder / address]
     if scheme in ("package", "model"):
-        candidates = [home / unquote(relative_path).lstrip("/") for home in _packages(name, folder)]
+        yield from (home / unquote(relative_path).lstrip("/") for home in _packages(name, folder))
     elif scheme == "file":
-        candidates = [Path("/", unquote(relative_path))]
-    return next((path for path in candidates if path.suffix.lower() in MESHES and os.path.isfile(path)), None)
+        yield Path("/", unquote(relative_path))
+    elif not is_uri:
+        yield folder / address
 
 
 def _packages(name: str, folder: Path) -> Iterator[Path]:

@@ -50,7 +50,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -59,6 +59,7 @@ from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import (
     FIXED_ROOT,
     Description,
+    Edit,
     Inertial,
     Joint,
     Link,
@@ -72,7 +73,7 @@ from dyn_service.model.joints import Joint as Moves
 from dyn_service.model.joints.multi_dof import Spherical
 from dyn_service.parsing.quantities import X_AXIS, Faults, Place, counted, listed, named, quoted
 from dyn_service.parsing.shapes import SOLIDS, filled
-from dyn_service.support.suggestions import did_you_mean
+from dyn_service.support.suggestions import closest, did_you_mean
 
 WORLD = "world"
 """The name of the link that may be undeclared."""
@@ -315,8 +316,17 @@ def warnings_of(description: Description) -> list[Note]:
     ]
 
 
-def _warning(description: Description, element: Link | Joint, text: str) -> Note:
-    return _place(element, description.source).note("warning", text)
+class Doubt(NamedTuple):
+    """What is doubtful in an element; the fields are those of `Note`."""
+
+    rule: str
+    text: str
+    repair: str = ""
+    edits: tuple[Edit, ...] = ()
+
+
+def _warning(description: Description, element: Link | Joint, doubt: Doubt) -> Note:
+    return _place(element, description.source).warning(*doubt)
 
 
 def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
@@ -326,15 +336,25 @@ def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
     for link in description.links:
         by_default = link.line in defaulted_lines and link.inertial is not None and is_stand_in(link.inertial)
         if link.inertial is not None and not by_default:  # the reader has a note on it
-            other_side = links.get(_SIDE.sub(lambda side: _OTHER_SIDE[side[0]], link.name), link)
-            contrast = _contrast(link, other_side)
-            for text in _inertial(link.inertial, plausible=plausible):
-                yield _warning(description, link, text + contrast)
+            contrast = _contrast(link, links.get(other_side(link.name), link))
+            for doubt in _inertial(link.inertial, plausible=plausible):
+                yield _warning(description, link, doubt._replace(text=doubt.text + contrast))
 
 
 _OTHER_SIDE = {"left": "right", "Left": "Right", "LEFT": "RIGHT", "l": "r", "L": "R"}
 _OTHER_SIDE |= {other: side for side, other in _OTHER_SIDE.items()}
 _SIDE = re.compile("left|right|Left|Right|LEFT|RIGHT|(?<![A-Za-z])[lrLR](?![A-Za-z])")
+
+
+def other_side(name: str) -> str:
+    """Returns the name of the link on the other side: `right_hand` for `left_hand`; the same name if it has no side."""
+    return _SIDE.sub(lambda side: _OTHER_SIDE[side[0]], name)
+
+
+def is_left(name: str) -> bool:
+    """Whether the first side in a name is the left one."""
+    side = _SIDE.search(name)
+    return side is not None and side[0][0].lower() == "l"
 
 
 def _contrast(link: Link, twin: Link) -> str:
@@ -349,41 +369,46 @@ def _contrast(link: Link, twin: Link) -> str:
     return f"; {quoted(twin.name)}, with the same mass, has principal moments {moments} kg m^2"
 
 
-def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[str]:
+def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[Doubt]:
     mass, inertia = inertial.mass, inertial.inertia
     scale = float(np.abs(inertia).max())
     if is_stand_in(inertial):
-        yield (
+        text = (
             "mass 1 kg and unit inertia at the link's origin are what urdfpy and urchin write for a link without "
             "<inertial>; if it has none, remove them"
         )
+        yield Doubt("stand-in-inertial", text)
         return
     if 0.0 < mass < LIGHTEST_KG:
-        yield f"mass {mass:g} kg is less than {LIGHTEST_KG:g} kg"
+        yield Doubt("implausible-mass", f"mass {mass:g} kg is less than {LIGHTEST_KG:g} kg")
     if plausible and mass > HEAVIEST_LINK_KG:
-        yield f"mass {mass:g} kg is more than {HEAVIEST_LINK_KG:g} kg"
+        yield Doubt("implausible-mass", f"mass {mass:g} kg is more than {HEAVIEST_LINK_KG:g} kg")
     distance = math.hypot(*inertial.com)
     if plausible and mass > 0.0 and distance > FARTHEST_COM_M:
-        yield f"the centre of mass is {distance:g} m from the link's origin"
+        yield Doubt("far-centre", f"the centre of mass is {distance:g} m from the link's origin")
     gyration = math.sqrt(scale) / math.sqrt(mass) if mass > 0.0 else math.inf
     if mass > 0.0 and gyration < FAINT_GYRATION_M:
-        yield f"mass {mass:g} kg and no inertia: a point mass"
+        yield Doubt("point-mass", f"mass {mass:g} kg and no inertia: a point mass")
     elif scale > 0.0:
         yield from _moments(inertial, scale)
         if mass == 0.0:
-            yield "inertia without mass"
+            yield Doubt("inertia-without-mass", "inertia without mass")
         elif plausible and gyration > WIDEST_GYRATION_M:
-            yield f"the radius of gyration is {gyration:.3g} m: too much inertia for {mass:g} kg"
+            text = f"the radius of gyration is {gyration:.3g} m: too much inertia for {mass:g} kg"
+            yield Doubt("too-much-inertia", text)
 
 
-def _moments(inertial: Inertial, scale: float) -> Iterator[str]:
+def _moments(inertial: Inertial, scale: float) -> Iterator[Doubt]:
     # Scaled, so that nothing overflows.
     a, b, c = principal_moments(inertial.inertia / scale).tolist()
     moments = ", ".join(f"{moment * scale:.4g}" for moment in (a, b, c))
     if a < -MOMENTS * c:
-        yield f"no body has these principal moments: one of {moments} kg m^2 is negative"
+        text = f"no body has these principal moments: one of {moments} kg m^2 is negative"
+        yield Doubt("impossible-inertia", text)
     elif a + b < c * (1.0 - MOMENTS):
-        yield f"no body has these principal moments: of {moments} kg m^2 the largest exceeds the others' sum"
+        text = f"no body has these principal moments: of {moments} kg m^2 the largest exceeds the others' sum"
+        repair = f"a largest moment of at most {(a + b) * scale:.4g} kg m^2 fits" if a > 0.0 else ""
+        yield Doubt("impossible-inertia", text, repair)
 
 
 def _massless(description: Description) -> Iterator[Note]:
@@ -405,7 +430,7 @@ def _massless(description: Description) -> Iterator[Note]:
                 text = f"joint {mover} moves no mass: forward dynamics is undefined"
             else:
                 text = f"joint {mover} moves this link, and neither it nor the links welded to it have mass"
-            yield _warning(description, links[name], text)
+            yield _warning(description, links[name], Doubt("massless-link", text))
 
 
 def _joints(description: Description) -> Iterator[Note]:
@@ -413,45 +438,56 @@ def _joints(description: Description) -> Iterator[Note]:
     loop_joints = {joint.name for joint in description.loop_joints}
     for joint in description.joints:
         if joint.moves.nv:
-            is_led = joint.mimic is not None and joint.mimic.joint not in loop_joints
-            for text in (*_joint(joint), *(_followed(joint.mimic, moves) if is_led and joint.mimic else ())):
-                yield _warning(description, joint, text)
+            mimic = None if joint.mimic is None or joint.mimic.joint in loop_joints else joint.mimic
+            for doubt in (*_joint(joint), *(_followed(joint.name, mimic, moves) if mimic else ())):
+                yield _warning(description, joint, doubt)
 
 
-def _followed(mimic: Mimic, moves: Mapping[str, Moves]) -> Iterator[str]:
+def _followed(name: str, mimic: Mimic, moves: Mapping[str, Moves]) -> Iterator[Doubt]:
     leader = moves.get(mimic.joint)
     if leader is None or not leader.nv:
         why = "which the robot does not have" if leader is None else "which is fixed"
-        yield f"mimics joint {quoted(mimic.joint)}, {why}: the mimic is ignored"
+        movable = [other for other, joint in moves.items() if joint.nv and other != name]
+        # A macro may have left out the prefix of a hand, which the following joint has.
+        prefixed = [other for other in movable if other.endswith(mimic.joint)]
+        nearest = closest(name, prefixed) or closest(mimic.joint, movable)
+        repair = f"follow {quoted(nearest)}" if nearest else ""
+        text = f"mimics joint {quoted(mimic.joint)}, {why}: the mimic is ignored"
+        yield Doubt("unfollowed-mimic", text, repair)
     elif mimic.multiplier == 0.0:
-        yield f"mimics joint {quoted(mimic.joint)} with multiplier 0: it does not move"
+        text = f"mimics joint {quoted(mimic.joint)} with multiplier 0: it does not move"
+        yield Doubt("still-mimic", text)
 
 
-def _joint(joint: Joint) -> Iterator[str]:
+def _joint(joint: Joint) -> Iterator[Doubt]:
     limit = joint.limit
     if joint.damping < 0.0:
-        yield f"damping {joint.damping:g} is negative: it adds energy to the joint"
+        text = f"damping {joint.damping:g} is negative: it adds energy to the joint"
+        yield Doubt("negative-friction", text, f"write {-joint.damping:g}")
     if joint.friction < 0.0:
-        yield f"friction {joint.friction:g} is negative: it adds energy to the joint"
+        text = f"friction {joint.friction:g} is negative: it adds energy to the joint"
+        yield Doubt("negative-friction", text, f"write {-joint.friction:g}")
     if limit is None:
         return
     if limit.lower is not None and limit.upper is not None:
         if limit.lower > limit.upper:
-            yield f"lower limit {limit.lower:g} is above upper limit {limit.upper:g}"
+            text = f"lower limit {limit.lower:g} is above upper limit {limit.upper:g}"
+            yield Doubt("crossed-limits", text, f"write lower {limit.upper:g} and upper {limit.lower:g}")
         elif limit.lower == limit.upper:
-            yield f"lower and upper limit are both {limit.lower:g}: the joint cannot move"
+            yield Doubt("locked-joint", f"lower and upper limit are both {limit.lower:g}: the joint cannot move")
     bounds = {name: getattr(limit, name) for name in ("effort", "velocity", "acceleration", "deceleration", "jerk")}
     for quantity, value in bounds.items():
         if value is not None and value < 0.0:
-            yield f"{quantity} limit {value:g} is negative"
+            yield Doubt("negative-limit", f"{quantity} limit {value:g} is negative", f"write {-value:g}, or no limit")
     zero = [quantity for quantity, value in bounds.items() if value == 0.0]
     if joint.driven is False and "effort" in zero:  # of a robot whose motors are stated, so this joint has none
         zero.remove("effort")
     if zero and joint.mimic is None:  # limits of mimic joints are ignored
         meanings = [f"{quantity} limit 0 means no {'motor' if quantity == 'effort' else 'limit'}" for quantity in zero]
-        yield f"{', '.join(meanings)}; remove limits that are unknown"
+        yield Doubt("zero-limit", f"{', '.join(meanings)}; remove limits that are unknown")
     if limit.effort is not None and joint.friction >= limit.effort > 0.0:
-        yield f"friction {joint.friction:g} is not below the effort limit {limit.effort:g}: no motor moves the joint"
+        text = f"friction {joint.friction:g} is not below the effort limit {limit.effort:g}: no motor moves the joint"
+        yield Doubt("friction-beyond-effort", text)
 
 
 TWO_TURNS = 4.0 * math.pi
@@ -571,7 +607,7 @@ def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
             f"its joints or centre of mass are up to {sizes.link[link.name]:g} m away, probably given in millimetres: "
             f"at such lengths most of the robot's {total:g} kg would be thinner than air"
         )
-        yield _warning(description, link, text)
+        yield _warning(description, link, Doubt("lengths-in-millimetres", text))
 
 
 def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
@@ -582,7 +618,26 @@ def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
         link, inertial = max(massive, key=lambda entry: entry[1].mass)
         links = f"most of the robot's {total:g} kg is in links that would be denser than solid steel"
         text = f"mass {inertial.mass:g} kg is probably given in grams: {links}"
-        yield _warning(description, link, text)
+        repair = f"masses times 0.001 make {total / 1e3:.3g} kg"
+        yield _warning(description, link, Doubt("masses-in-grams", text, repair, _grams(massive, sizes)))
+
+
+GYRATION_SHARES = (0.1, 1.0)
+"""Radii of gyration relative to the links' lengths; those of most real links are between."""
+
+
+def _grams(massive: Sequence[tuple[Link, Inertial]], sizes: _Sizes) -> tuple[Edit, ...]:
+    """Returns the edits from g to kg: of masses and moments, or of masses alone if the moments are in kg m^2; none if
+    the radii of gyration do not tell which.
+    """
+    shares = [_gyration(x) / sizes.link[link.name] for link, x in massive if sizes.link[link.name] > 0.0]
+    share, (smallest, largest) = float(np.median(shares)) if shares else 0.0, GYRATION_SHARES
+    # With the moments in g m^2 too, radii of gyration are right; else they are too small by sqrt(1000).
+    in_grams = smallest < share < largest
+    if not in_grams and not smallest < share * math.sqrt(1e3) < largest:
+        return ()
+    quantities = ("mass", "inertia") if in_grams else ("mass",)
+    return tuple(Edit("link", link.name, quantity, 1e-3) for link, _ in massive for quantity in quantities)
 
 
 def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
@@ -601,17 +656,19 @@ def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
                 f"the radius of gyration is {k:.3g} m, {k / size:.3g} times the {size:.3g} m between the joints and "
                 f"centres of mass about it: too much inertia for {inertial.mass:g} kg"
             )
-            yield _warning(description, link, text)
+            fitting = inertial.mass * size * size / 12.0
+            repair = f"moments near those of a rod of this length, {fitting:.2g} kg m^2, fit"
+            yield _warning(description, link, Doubt("too-much-inertia", text, repair))
         elif inertial.mass > LIGHT_SHARE * total:
-            yield from (_warning(description, link, text) for text in _beyond_shapes(link, inertial))
+            yield from (_warning(description, link, doubt) for doubt in _beyond_shapes(link, inertial))
         density = _least_density(inertial)
         if density > OSMIUM_KG_M3:
             ball = f"even a ball would need {density:.3g} kg/m^3, and the densest matter has {OSMIUM_KG_M3:g}"
             text = f"too little inertia for {inertial.mass:g} kg: {ball}"
-            yield _warning(description, link, text)
+            yield _warning(description, link, Doubt("too-little-inertia", text))
 
 
-def _beyond_shapes(link: Link, inertial: Inertial) -> Iterator[str]:
+def _beyond_shapes(link: Link, inertial: Inertial) -> Iterator[Doubt]:
     """Warns about moments that the link's own boxes, cylinders, .. show to be too large."""
     with np.errstate(over="ignore", invalid="ignore"):
         uniform = filled(link.shapes)
@@ -624,7 +681,10 @@ def _beyond_shapes(link: Link, inertial: Inertial) -> Iterator[str]:
     if is_centred and ratio >= (EVEN_MOMENTS if whole else MOST_MOMENTS):
         kinds = " and ".join(sorted({shape.kind for shape in link.shapes if shape.kind in SOLIDS}))
         uniform_text = f"those of {inertial.mass:g} kg that fill its {kinds} evenly"
-        yield f"its moments of inertia are {ratio:.3g} times {uniform_text}: probably too much inertia"
+        text = f"its moments of inertia are {ratio:.3g} times {uniform_text}: probably too much inertia"
+        moments = principal_moments(uniform.inertia) * (inertial.mass / uniform.mass)
+        repair = f"principal moments {', '.join(f'{x:.3g}' for x in moments.tolist())} kg m^2 fit the shapes"
+        yield Doubt("inertia-beyond-shapes", text, repair)
 
 
 def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
@@ -637,7 +697,11 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
             turns = max(map(abs, bounds)) / (2.0 * math.pi)
             bounds_text = " and ".join(f"{limit:g}" for limit in bounds)
             text = f"limits {bounds_text} rad are" if len(bounds) > 1 else f"limit {bounds_text} rad is"
-            yield _warning(description, joint, f"{text} probably in degrees: {turns:.3g} turns")
+            radians = " and ".join(f"{math.radians(limit):.4g}" for limit in bounds)
+            # A bound such as -3.14 beside 180 is in rad already.
+            edits = (Edit("joint", joint.name, "range", math.radians(1.0)),) if all(map(_is_whole, bounds)) else ()
+            text = f"{text} probably in degrees: {turns:.3g} turns"
+            yield _warning(description, joint, Doubt("limits-in-degrees", text, f"write {radians} rad", edits))
         if is_ranged and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
             travel = max(map(abs, bounds))
             # A sliding base carries most of the robot and may travel far; a link of an arm does not.
@@ -645,7 +709,13 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
             if slides and LONG_M < travel < FARTHEST_TRAVEL_M and travel > FAR_TRAVEL * sizes.longest:
                 longest = f"no distance within a link is more than {sizes.longest:.3g} m"
                 text = f"travels up to {travel:g} m, probably given in millimetres: {longest}"
-                yield _warning(description, joint, text)
+                metres = " and ".join(f"{1e-3 * limit:.4g}" for limit in bounds)
+                edits = (Edit("joint", joint.name, "range", 1e-3),)
+                yield _warning(description, joint, Doubt("travel-in-millimetres", text, f"write {metres} m", edits))
+
+
+def _is_whole(limit: float) -> bool:
+    return limit == round(limit)
 
 
 def _reads_like_degrees(limit: float) -> bool:
@@ -754,7 +824,8 @@ def _legs(description: Description) -> Iterator[Note]:
         f"the robot has {counted(len(legs), 'leg')} ({ends}), and this link, its root, {FIXED_ROOT}: "
         'if the robot moves freely, read it with root="floating"'
     )
-    yield _warning(description, next(link for link in description.links if link.name == order[0]), text)
+    root = next(link for link in description.links if link.name == order[0])
+    yield _warning(description, root, Doubt("fixed-legged-base", text))
 
 
 def _is_of_a_leg(link: str) -> bool:

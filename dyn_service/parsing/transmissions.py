@@ -46,7 +46,7 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
         try:
             reduction, rotor = _gear(element, place)
         except UrdfError as fault:
-            notes.append(place.note("warning", f"{fault.message}: not used"))
+            notes.append(place.warning("unused-rotor", f"{fault.message}: not used"))
             continue
         joint_names = [joint.attributes.get("name", "") for joint in element.all("joint")]
         k = index_of.get(joint_names[0]) if len(joint_names) == 1 and len(element.all("actuator")) == 1 else None
@@ -55,18 +55,18 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
                 idle.append(element)
                 continue
             cause = f"it drives {', '.join(map(quoted, joint_names)) or 'nothing'}, expected one joint that moves"
-            notes.append(place.note("warning", f"{cause}, by one actuator: its rotor inertia is not used"))
+            notes.append(place.warning("unused-rotor", f"{cause}, by one actuator: its rotor inertia is not used"))
             continue
         joint = updated[k]
         if reduction is not None:
             if joint.reduction not in (None, reduction):
                 text = f"a gear of {reduction:g} at joint '{joint.name}', which has one of {joint.reduction:g} already"
-                notes.append(place.note("warning", f"{text}: the last is kept"))
+                notes.append(place.warning("unused-rotor", f"{text}: the last is kept"))
             updated[k] = joint = replace(joint, reduction=reduction)
         if rotor is None:
             idle.append(element)
         elif (refusal := joint.moves.refused("armature")) is not None:
-            notes.append(place.note("warning", f"{refusal}: its rotor inertia is not used"))
+            notes.append(place.warning("unused-rotor", f"{refusal}: its rotor inertia is not used"))
         else:
             ratio = 1.0 if reduction is None else reduction
             armature = reflected(rotor, ratio)
@@ -75,7 +75,7 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
                 updated[k] = replace(joint, armature=joint.armature + armature)
                 notes.append(place.note("changed", text))
             else:
-                notes.append(place.note("warning", f"{text}, expected a finite one: not used"))
+                notes.append(place.warning("unused-rotor", f"{text}, expected a finite one: not used"))
     if idle:
         first = Place(robot.file, robot.element, idle[0].line)
         notes.append(first.note("dropped", not_used(len(idle))))

@@ -272,7 +272,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
         parser.feed(body)
         parser.close()
     except SAXParseException as fault:
-        repaired, first = _without_dashes(body)
+        repaired, first = without_dashes(body)
         if first:
             return replace(parse(text[: len(text) - len(body)] + repaired, file, limits), dashes=first + skipped)
         line = (fault.getLineNumber() or 1) + skipped
@@ -291,7 +291,7 @@ def parse(text: str, file: str, limits: ReadLimits) -> Document:
     return Document(builder.root, tuple(builder.comments))
 
 
-def _without_dashes(text: str) -> tuple[str, int]:
+def without_dashes(text: str) -> tuple[str, int]:
     """Returns the text with blanks for `--` inside comments, and the line of the first such comment, or 0."""
     parts, first, position = [], 0, 0
     while (start := text.find("<!--", position)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
@@ -415,7 +415,8 @@ class IgnoredContent:
         for name in element.attributes:
             if name not in attributes and not name.startswith("xmlns"):
                 # A name that is also present cannot have been meant: exporters write iyx next to ixy.
-                similar = self._closest(name, absent)
+                # A prefix marks an extension, such as `drake:acceleration`, not a misspelt name.
+                similar = None if ":" in name else self._closest(name, absent)
                 location = f"{quoted(name)} of <{element.tag}>"
                 hint = f"; did you mean '{similar}'?" if similar else ""
                 self._add(_Kind("warning" if similar else "dropped", "attribute", location, hint), element.line)
@@ -423,7 +424,9 @@ class IgnoredContent:
     def notes(self, robot: Place) -> Iterator[Note]:
         """Returns one note per kind, on the line of its first occurrence."""
         for (kind, noun, location, hint), lines in self._lines.items():
-            yield Place(robot.file, robot.element, lines[0]).note(kind, unused(len(lines), noun, location) + hint)
+            place, text = Place(robot.file, robot.element, lines[0]), unused(len(lines), noun, location) + hint
+            rule = "unexpanded-xacro" if noun.startswith(f"<{XACRO}") else "misspelt-name"
+            yield place.warning(rule, text) if kind == "warning" else place.note(kind, text)
 
     def _add(self, kind: _Kind, line: int) -> None:
         if kind.kind == "warning":

@@ -187,7 +187,7 @@ def test_a_massless_base_may_get_inertia_from_an_overlay(query: str) -> None:
 
 def test_a_kernel_that_fails_in_both_forms_is_reported() -> None:
     (note,) = Certificate("step-rk4", "link frames", 40.0, 20, "v", 3e-11).notes()
-    assert note.kind == "warning"
+    assert (note.kind, note.rule) == ("warning", "inexact-kernel")
     assert note.text.startswith("'v' is off by up to 3e-11 of its largest entry, 40 times the rounding bound: check it")
 
 
@@ -213,6 +213,7 @@ def test_a_kernel_without_finite_results_is_reported() -> None:
     )
     assert (certificate.error, certificate.states, certificate.holds) == (0.0, 0, False)
     (note,) = certificate.notes()
+    assert note.rule == "uncompared-kernel"
     assert note.text.startswith("not compared with its equations, which have no finite answer at the test states")
 
 

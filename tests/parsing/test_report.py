@@ -46,10 +46,12 @@ gripper: 5 links, 4 joints (3 movable: 1 continuous, 2 prismatic; 1 fixed)
   mass                    kg  centre of mass x            y            z  m, root frame, q = 0
   as written        0.700000          0.000000     0.012500    -1.000000
   as computed       0.700000          0.000000     0.012500    -1.000000
+  left              0.100000  in 1 link
+  right             0.100000  in 1 link
 
 warning (2): kept as written, but probably a mistake
-  line 8  link 'left'   mass 0.1 kg and no inertia: a point mass
-  line 9  link 'right'  mass 0.1 kg and no inertia: a point mass
+  line 8  link 'left'   DYN102 mass 0.1 kg and no inertia: a point mass
+  line 9  link 'right'  DYN102 mass 0.1 kg and no inertia: a point mass
 
 following (1): joints that mimic others: they have no entries in q, v and tau
   line 15  joint 'mirror'  follows 1 * 'slide' + 0
@@ -67,7 +69,10 @@ merged (1): links welded to another link
   line 7  link 'pad'  welded by fixed joint 'glue' to the body of link 'palm'
 
 dropped (1): not used
-  line 1  robot 'gripper'  geometry of 1 link is not used in dynamics"""
+  line 1  robot 'gripper'  geometry of 1 link is not used in dynamics
+
+rules (1): what repairs a warning, if it does not name its own repair
+  DYN102  point-mass  Add moments of inertia that fit the link's shape."""
 
 TOTAL = MassSummary(0.7, np.array([0.0, 0.0125, -1.0]))
 
@@ -110,6 +115,7 @@ def test_plain_form() -> None:
             "before": {"mass_kg": 0.7, "com_m": [0.0, 0.0125, -1.0]},
             "after": {"mass_kg": 0.7, "com_m": [0.0, 0.0125, -1.0]},
         },
+        "sides": {"left": {"links": 1, "mass_kg": 0.1}, "right": {"links": 1, "mass_kg": 0.1}},
     }
     assert len(notes) == 10
     assert notes[2] == {

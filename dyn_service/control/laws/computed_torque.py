@@ -52,8 +52,10 @@ class ComputedTorque(EffortLaw):
         payload_error: float = 0.0,
     ) -> ComputedTorque:
         """Makes the law with `gains`, one for each velocity; in closed loops for each of independent joints."""
-        pair = gains(natural_frequency, damping_ratio, commanded_count(model))
-        return cls(model, *(of_all_joints(model, gain, 0.0) for gain in pair), payload_error)
+        kp, kd = (
+            of_all_joints(model, gain, 0.0) for gain in gains(natural_frequency, damping_ratio, commanded_count(model))
+        )
+        return cls(model, kp, kd, payload_error)
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """The efforts. Query: `computed_torque`."""

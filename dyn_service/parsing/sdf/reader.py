@@ -227,7 +227,8 @@ class _Reader:
             links, joints = self._with_world_pose(links, joints, place)
             if not model.flag("static", False):
                 text = f"no joint holds it to the world, so in SDFormat it floats, but its root {FIXED_ROOT}"
-                self._notes.append(place.note("warning", f'{text}; to let it float, read it with root="floating"'))
+                text = f'{text}; to let it float, read it with root="floating"'
+                self._notes.append(place.warning("unheld-root", text))
         shaped = sum(bool(element.all("visual") or element.all("collision")) for element in self._links.values())
         if shaped:
             self._notes.append(place.note("dropped", f"geometry of {counted(shaped, 'link')} {UNUSED_SHAPES}"))

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import fields, replace
 from itertools import islice
 
 import numpy as np
@@ -38,12 +38,13 @@ from dyn_service.model.joints import Joint as Moves
 from dyn_service.parsing import quantities
 from dyn_service.parsing.quantities import Faults, Place, counted, named, quoted, shown_path, unused
 from dyn_service.parsing.shapes import rgba_of, shapes_of
-from dyn_service.parsing.structure import assemble, with_drives
+from dyn_service.parsing.structure import WORLD, assemble, with_drives
 from dyn_service.parsing.transmissions import CONTROL, driven_joints, with_transmissions
 from dyn_service.parsing.transmissions import TAG as TRANSMISSION
 from dyn_service.parsing.urdf import loaded
 from dyn_service.parsing.urdf.loops import loop_joints
 from dyn_service.parsing.xml_elements import (
+    ALIKE,
     BEFORE_XML,
     CONSTRAINTS,
     GEOMETRY,
@@ -56,6 +57,7 @@ from dyn_service.parsing.xml_elements import (
     load,
     parse,
 )
+from dyn_service.support.suggestions import closest
 
 JOINTS = ("joint", "drake:joint")
 """Drake's tag for joints of types that URDF lacks."""
@@ -196,6 +198,7 @@ class _Reader:
         self._ignored.suspects = of_robot
         self._note_geometry(root, place)
         self._note_floating(comments, place)
+        self._notes += _unknown_references(root, read_links, read_joints, closing, place)
         self._notes += self._ignored.notes(place)
         described = assemble(name, read_links, read_joints, self._notes, place)
         if closing:  # read when the links are known to form a tree
@@ -307,7 +310,8 @@ class _Reader:
                 raise place.fault("there are both rpy and quat_xyzw, expected one of them")
             return xyz, quantities.rotation_of_quaternion(element.numbers("quat_xyzw", 4), place, self._notes)
         rpy = element.numbers("rpy", 3) if "rpy" in attributes else np.zeros(3)
-        self._notes += quantities.degree_note(rpy, place)
+        joint = parent.attributes["name"] if parent.tag in JOINTS else ""
+        self._notes += quantities.degree_note(rpy, place, joint)
         return xyz, quantities.rotation_of_rpy(rpy)
 
     def _version(self, root: Element) -> None:
@@ -340,7 +344,25 @@ class _Reader:
                 f"{subject} of type floating is commented out, so the robot's root {FIXED_ROOT}; if it moves freely, "
                 'read the robot with root="floating"'
             )
-            self._notes.append(Place(self._file, place.element, line).note("warning", text))
+            self._notes.append(Place(self._file, place.element, line).warning("commented-floating-joint", text))
+
+
+def _unknown_references(
+    root: Element, links: Iterable[Link], joints: Iterable[Joint], closing: Iterable[Element], robot: Place
+) -> Iterator[Note]:
+    """Yields a warning for each joint or link that a simulator or ros2_control is told of and the robot lacks."""
+    joint_names = {joint.name for joint in joints} | {element.attributes.get("name", "") for element in closing}
+    names = joint_names | {link.name for link in links} | {WORLD}
+    holders = [*root.all(TRANSMISSION), *root.all(CONTROL)]
+    references = [(joint, "joint", "name", joint_names) for holder in holders for joint in holder.all("joint")]
+    references += [(gazebo, "link or joint", "reference", names) for gazebo in root.all("gazebo")]
+    for element, noun, attribute, known in references:
+        name = element.attributes.get(attribute, "")
+        if name and name not in known:
+            nearest = closest(name, known, ALIKE)
+            text = f"<{element.tag}> names {quoted(name)}, which is no {noun} of the robot"
+            place = replace(robot, line=element.line)
+            yield place.warning("unknown-reference", text, f"the nearest name is {quoted(nearest)}" if nearest else "")
 
 
 def _refuse_other_formats(root: Element) -> None:
