@@ -114,9 +114,9 @@ def write_files(
     loops_apart = format_name == "urdf" and bool(description.loop_joints) and not description.unread_loops
     joints_target = Path(target).with_suffix(joint_files.JOINTS_SUFFIX if joint_file else joint_files.LOOPS_SUFFIX)
     texts: dict[Path, str] = {}
-    apart = description if loops_apart else replace(description, loop_joints=())
+    joint_description = description if loops_apart else replace(description, loop_joints=())
     if joint_file or loops_apart:
-        text = joint_files.written(apart, passive=joint_file)
+        text = joint_files.written(joint_description, passive=joint_file)
         texts[joints_target] = "".join(f"# {line}\n" for line in comment.splitlines()) + text
     if loops_apart:
         description = replace(description, loop_joints=())

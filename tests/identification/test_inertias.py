@@ -145,13 +145,13 @@ def test_what_the_data_leave_open_is_the_files() -> None:
 def test_an_armature_that_acts_like_links_is_moved_only_if_the_file_has_it() -> None:
     robot, A, file = _robot("panda")
     first = robot.dynamic_parameters().parameters.index("panda_joint1.armature")
-    without = file.copy()
-    without[first] = 0.0
-    more = np.zeros(len(A))
-    more[0] = 0.3  # panda_link1.Izz and this armature
-    for prior in (file, without):
-        result = physical_parameters(robot, A, A @ prior + more, np.diag(np.full(len(A), 1e6)), theta=prior)
-        np.testing.assert_allclose(A @ result.theta, A @ prior + more, atol=0.01)
+    bare_file = file.copy()
+    bare_file[first] = 0.0
+    payload = np.zeros(len(A))
+    payload[0] = 0.3  # panda_link1.Izz and this armature
+    for prior in (file, bare_file):
+        result = physical_parameters(robot, A, A @ prior + payload, np.diag(np.full(len(A), 1e6)), theta=prior)
+        np.testing.assert_allclose(A @ result.theta, A @ prior + payload, atol=0.01)
         assert bool(result.theta[first] > prior[first]) is bool(prior[first])
 
 
