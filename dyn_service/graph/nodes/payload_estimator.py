@@ -98,7 +98,7 @@ class PayloadEstimatorNode(Node[PayloadEstimatorParameters]):
         ):  # fmt: skip
             self.estimator.interrupt()
             self._missed = missed_count
-        else:
+        elif state.stamp > last.stamp:  # a plant that is released repeats its state
             q, v, tau = (np.array(x) for x in (state.position, state.velocity, state.effort))
             if self.estimator.update(q, v, tau, state.stamp - last.stamp):
                 self._stamp = state.stamp
