@@ -306,7 +306,11 @@ class PayloadEstimator:
             v: (nv,) rad/s | m/s.
             tau: (nv,) N m | N, mean effort since the previous update, as `RobotState.effort`.
             dt: s since the previous update, more than 0.
+
+        Raises:
+            InvalidArgumentError: dt is not positive, or so long that a window has fewer than 8 states.
         """
+        _positive(dt=dt)
         begin = self._samples[-1][0] if self._samples else 0.0
         self._samples.append((begin + dt, np.array(q), np.array(v), np.array(tau)))
         if begin + dt - self._samples[0][0] < self.window_s - 0.5 * dt:

@@ -250,6 +250,8 @@ def test_refusals() -> None:
         identify_payload(panda(), recording, "panda_hand", window_s=0.0)
     with pytest.raises(InvalidArgumentError, match="8 updates"):
         feed(PayloadEstimator(panda(), "panda_hand", window_s=0.01), recording)
+    with pytest.raises(InvalidArgumentError, match="dt"):
+        PayloadEstimator(panda(), "panda_hand").update(*np.zeros((3, 8)), 0.0)
     delta = Robot.from_urdf(URDF / "delta.urdf")
     with pytest.raises(FailedPreconditionError, match="closed loops"):
         identify_payload(delta, {}, delta.link_names[-1])

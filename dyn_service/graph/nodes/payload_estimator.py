@@ -33,7 +33,8 @@ _LOG = logging.getLogger(__name__)
 class PayloadEstimatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Parameters of the payload estimator.
 
-    robot, joints, root, mimic: the model of plant and controller, without the payload. link: the link that carries it.
+    robot: path of the robot file of plant and controller, without the payload. joints: its joint file. root: how its
+    root link moves in the world. mimic: whether mimic joints follow their leaders. link: the link with the payload.
     forgetting_s: time constant of forgetting, s of plant time. window_s: length of a window, s. friction: whether
     friction that the model lacks is estimated, too. extent_m: size of the payload before any data, m. rate_hz:
     estimates published per second. plant_state: the topic it subscribes to.
@@ -97,7 +98,7 @@ class PayloadEstimatorNode(Node[PayloadEstimatorParameters]):
         ):  # fmt: skip
             self.estimator.interrupt()
             self._missed = missed_count
-        else:
+        elif state.stamp > last.stamp:  # a plant that is released repeats its state
             q, v, tau = (np.array(x) for x in (state.position, state.velocity, state.effort))
             if self.estimator.update(q, v, tau, state.stamp - last.stamp):
                 self._stamp = state.stamp
@@ -120,7 +121,12 @@ class PayloadEstimatorNode(Node[PayloadEstimatorParameters]):
         )
 
 
-NODE = NodeKind("payload_estimator", PayloadEstimatorParameters, PayloadEstimatorNode)
+NODE = NodeKind(
+    "payload_estimator",
+    PayloadEstimatorParameters,
+    PayloadEstimatorNode,
+    about="Estimates what a link carries beyond the robot's model, from the states of a plant.",
+)
 
 if __name__ == "__main__":
     raise SystemExit(NODE.run())

@@ -45,9 +45,11 @@ def test_states_in_payloads_out(tmp_path: Path) -> None:
         nodes.until(publisher.has_subscribers)
         for state in states(robot, 400):
             publisher.publish(state)
+        publisher.publish(state)  # as a plant that is released
         nodes.until(lambda: payloads and payloads[-1].header.stamp.seconds() >= 1.8)
     payload = payloads[-1]
     assert (payload.header.frame_id, payload.fingerprint) == ("pendulum", robot.fingerprint)
+    assert (estimator.estimator.windows, estimator.estimator.changes) == (18, 0)
     # One hinge knows the first moment and the inertia about it, not the mass. 18 windows beside a noise of 0.2 N m.
     assert payload.mass * payload.com[2] == pytest.approx(-0.5, abs=0.01)
     assert payload.errors[0] > 0.1 * payload.mass
