@@ -364,7 +364,7 @@ class _Problem:
             )
 
         def products(k: int, changes: Array) -> Array:
-            # One call for each direction, whose Y stays in the cache: one for all takes four times as long at 20 joints.
+            # A call for each direction, whose Y stays in the cache: one for all takes four times as long at 20 joints.
             return np.stack([product(k, change) for change in changes], axis=1)
 
         step = STEP * np.eye(len(self.names))
