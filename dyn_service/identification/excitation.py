@@ -599,9 +599,9 @@ def _check(robot: RobotQueries, design: ExcitationDesign) -> None:
             f"robot '{robot.name}' has a joint of type {multi_dof_types[0]}, whose positions do not add; "
             "load the robot with a fixed root, or without that joint"
         )
-    driven = {joint.name: joint.driven for joint in robot.description.joints}
+    motors = {joint.name: joint.driven for joint in robot.description.joints}
     for name, effort in zip(robot.configuration.velocity_names, robot.limits.effort, strict=True):
-        if effort <= 0.0 or driven[name] is False:
+        if effort <= 0.0 or motors[name] is False:
             raise FailedPreconditionError(f"joint '{name}' of robot '{robot.name}' has no motor, which excites it")
     try:
         convert(msgspec.to_builtins(design), ExcitationDesign)  # which a constructor does not check
@@ -623,14 +623,14 @@ def _by_joint(
 ) -> Array:
     """Returns (n,), the numbers of the named joints, more than `low` and at most `high`, else the default."""
     names, values = robot.configuration.velocity_names, np.array(default, dtype=np.float64)
-    most = np.broadcast_to(high, len(names))
+    ceilings = np.broadcast_to(high, len(names))
     for name, number in numbers.items():
         if name not in names:
             text = f"robot '{robot.name}' has no joint '{name}'{did_you_mean(name, names)}"
             raise InvalidArgumentError(text, path=path)
         k = names.index(name)
-        if not (math.isfinite(number) and low < number <= most[k]):
-            bounds = f"a number more than {low:g}, at most {most[k]:g}"
+        if not (math.isfinite(number) and low < number <= ceilings[k]):
+            bounds = f"a number more than {low:g}, at most {ceilings[k]:g}"
             raise InvalidArgumentError(f"{path} of joint '{name}' must be {bounds}, found {number:g}", path=path)
         values[k] = number
     return values
