@@ -5,6 +5,7 @@ signals     even times, zero-phase filters, derivatives, a proposed cut-off
 terms       columns of base inertial parameters and of friction, in three forms
 regression  robust weighted least squares with standard errors for correlated noise
 fit         `identify`: delay, friction terms, fit and check on different motions
+gains       gains from current to effort
 result      `Identification`: parameters, errors, directions that the data do not show
 inertias    parameters of possible links that are nearest to an estimate: a conic program
 physical_robot  `physical`: an identification as a robot that can exist
@@ -19,6 +20,7 @@ from dyn_service.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from dyn_service.identification.fit import identify
+    from dyn_service.identification.gains import EffortGain, effort_gains
     from dyn_service.identification.physical_robot import PhysicalIdentification, physical
     from dyn_service.identification.recordings import Recording, read_recording
     from dyn_service.identification.result import Identification, JointFriction, UnknownDirection
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from dyn_service.identification.terms import InertialModel, inertial_model
 
 __all__ = [
+    "EffortGain",
     "Identification",
     "InertialModel",
     "JointFriction",
@@ -34,6 +37,7 @@ __all__ = [
     "PhysicalIdentification",
     "Recording",
     "UnknownDirection",
+    "effort_gains",
     "filter_motion",
     "identify",
     "inertial_model",
@@ -48,6 +52,7 @@ __getattr__ = lazy_names(
     {
         "dyn_service.identification.fit": "identify",
         "dyn_service.identification.physical_robot": "PhysicalIdentification physical",
+        "dyn_service.identification.gains": "EffortGain effort_gains",
         "dyn_service.identification.recordings": "Recording read_recording",
         "dyn_service.identification.result": "Identification JointFriction UnknownDirection",
         "dyn_service.identification.robot_files": "write_robot",

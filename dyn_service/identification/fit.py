@@ -156,7 +156,7 @@ def identify(
     sample = replace(sample, used=sample.used & is_fit[:, None])
     slow, fast = _typical_states(model, motion)
     problem = _Problem(model, sample, slow, _reference_effort(motion))
-    terms, delay, regression = _fitted(problem, _first_terms(robot, motion, friction), friction, delay_s)
+    terms, delay, regression = _fitted(problem, first_terms(robot, motion, friction), friction, delay_s)
     nb = len(model.names)
     estimate, covariance = regression.estimate[:nb], regression.covariance[:nb, :nb]
     noise = _effort_noise(problem, regression)
@@ -341,7 +341,7 @@ def _with_speeds(
     return sorted(terms, key=lambda term: (term.index, FRICTION_KINDS.index(term.kind)))
 
 
-def _first_terms(robot: RobotQueries, motion: Motion, kinds: Collection[str]) -> list[FrictionTerm]:
+def first_terms(robot: RobotQueries, motion: Motion, kinds: Collection[str]) -> list[FrictionTerm]:
     """Returns the terms with the widths of the robot's file; Stribeck terms are searched later."""
     names, widths = robot.configuration.velocity_names, _file_widths(robot)
     terms = []

@@ -52,7 +52,7 @@ class PhysicalIdentification:
 
     @property
     def improves(self) -> bool | None:
-        """Whether efforts of the new files differ less from those of the check, relative to their noise, than efforts of
+        """Whether efforts of the new files differ less from those of the check, relative to their noise, than those of
         the old file; None: no check.
         """
         errors, noise = self.errors("check"), self.identification.noise

@@ -105,6 +105,14 @@ class Recording:
         v = None if self.v is None else self.v[rows]
         return replace(self, t=self.t[rows], q=self.q[rows], effort=self.effort[rows], v=v)
 
+    def with_gains(self, gains: Mapping[str, float]) -> Recording:
+        """Returns the recording with `effort` multiplied by each joint's gain: of currents (A) by N m/A, N/A."""
+        missing = [name for name in self.joints if name not in gains]
+        if missing:
+            text = f"joint '{missing[0]}' of the recording has no gain{known_instead(missing[0], gains)}"
+            raise NotFoundError(text, path="gains")
+        return replace(self, effort=self.effort * [float(gains[name]) for name in self.joints])
+
     def for_robot(self, robot: RobotQueries, still: Mapping[str, float] | None = None) -> Recording:
         """Returns the columns in the order of the robot's joints; other joints are dropped.
 

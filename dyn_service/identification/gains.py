@@ -1,0 +1,72 @@
+"""Gains from motor current to effort, by a robot whose inertias are known: `tau = K i`.
+
+    i = (m(t - d) + friction) / K,   m = Y theta of the robot's file
+
+is linear in 1 / K, -d / K and the coefficients of friction. The current is the measured side, so its noise does not
+bias K. Inertias and gains cannot both be unknown: a robot with heavier links and larger gains takes the same currents.
+A known payload in the robot (an overlay, or a link of its file) makes its effort known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+from dyn_service.api.queries import RobotQueries
+from dyn_service.errors import FailedPreconditionError
+from dyn_service.identification.fit import first_terms
+from dyn_service.identification.recordings import Recording
+from dyn_service.identification.regression import solve
+from dyn_service.identification.signals import filter_motion, smooth_rows, usable_rows
+from dyn_service.identification.terms import inertial_model
+
+LEAST_RATIO = 10.0
+"""A gain must be known to a tenth."""
+
+
+class EffortGain(NamedTuple):
+    """N m/A, N/A: effort per current of a joint, and its standard error."""
+
+    value: float
+    standard_error: float
+
+
+def effort_gains(
+    robot: RobotQueries,
+    recording: Recording,
+    *,
+    friction: Collection[str] = ("viscous", "coulomb", "offset"),
+    cutoff_hz: float | None = None,
+) -> dict[str, EffortGain]:
+    """Returns the gain of each joint whose current the recording contains.
+
+    robot: its inertias are those of the recorded robot. recording: `effort` contains currents, A. friction, cutoff_hz:
+    as for `identify`.
+
+    Raises:
+        FailedPreconditionError: The motion does not determine the gain of a joint to a tenth.
+    """
+    recording = recording.for_robot(robot)
+    motion = filter_motion(recording, cutoff_hz, lower=robot.limits.lower, upper=robot.limits.upper)
+    model = inertial_model(robot)
+    known = model.effort_columns(motion.q, motion.v, motion.a) @ model.file_values + model.spring_effort(motion.q)
+    smooth, rate = smooth_rows(motion, known), smooth_rows(motion, known, order=1)
+    current, used = smooth_rows(motion, motion.effort), usable_rows(motion)
+    gains = {}
+    for index, name in enumerate(robot.configuration.velocity_names):
+        terms = [term for term in first_terms(robot, motion, friction) if term.index == index]
+        if not used[:, index].any():
+            continue
+        columns = [smooth[:, index], rate[:, index], *(smooth_rows(motion, term.column(motion.v)) for term in terms)]
+        X = np.column_stack(columns)
+        # Weak enough not to matter, so that a joint at rest is found undetermined, not singular.
+        prior = np.diag(1e-9 * np.maximum(np.mean(X**2, axis=0), 1e-12) / max(float(np.var(current[:, index])), 1e-24))
+        fit = solve(X[:, None, :], current[:, [index]], used[:, [index]], prior, np.zeros(X.shape[1]))
+        inverse, error = float(fit.estimate[0]), float(np.sqrt(fit.covariance[0, 0]))
+        if not abs(inverse) > LEAST_RATIO * error:
+            text = f"joint '{name}': the motion does not determine its gain (1/K = {inverse:.3g} +- {error:.3g})"
+            raise FailedPreconditionError(f"{text}; move it against more gravity or with larger accelerations")
+        gains[name] = EffortGain(1.0 / inverse, error / inverse**2)
+    return gains
