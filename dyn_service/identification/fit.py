@@ -18,7 +18,7 @@ Source of the share: D. MacKay, 'Bayesian Interpolation', 1992.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -81,6 +81,9 @@ BLOCK_S, BLOCK_CYCLES = 1.0, 10.0
 
 SPEED_SHARES = np.geomspace(0.01, 0.5, 10)
 """Widths of friction and Stribeck speeds that are tried, as shares of a joint's largest velocity."""
+
+FINER = np.geomspace(1.0 / 1.5, 1.5, 9)
+"""Factors of the best speed that are tried next."""
 
 LEAST_SPEED = 1e-6
 """A joint that is never faster, rad/s or m/s, has no friction that depends on velocity."""
@@ -309,36 +312,65 @@ def _with_speeds(
     sample = problem.sample
     weight = sample.used / regression.noise
     y = (sample.target(delay) * weight).ravel()
-    fastest = np.abs(sample.motion.v).max(axis=0)
+    inertial = (sample.inertial * weight[..., None]).reshape(-1, sample.inertial.shape[-1])
+    for index in sorted({term.index for term in terms if term.kind == "coulomb"}):
+        terms = _with_speeds_of_joint(sample, weight, y, inertial, terms, kinds, index)
+    return sorted(terms, key=lambda term: (term.index, FRICTION_KINDS.index(term.kind)))
+
+
+def _with_speeds_of_joint(
+    sample: _Sample,
+    weight: Array,
+    y: Array,
+    inertial: Array,
+    terms: Sequence[FrictionTerm],
+    kinds: Collection[str],
+    index: int,
+) -> list[FrictionTerm]:
+    """As `_with_speeds`, for one joint. weight (m, rows), y (m rows,), inertial (m rows, nb): weighted."""
+    fastest, row = float(np.abs(sample.motion.v[:, index]).max()), 0 if sample.form == "energy" else index
+    local = [term for term in terms if term.index == index and term.kind in ("coulomb", "asymmetric")]
+    rest = [term for term in terms if term not in local]
 
     def weighted(some: Sequence[FrictionTerm]) -> Array:
         X = friction_rows(sample.motion, some, sample.form) * weight[..., None]
         return X.reshape(-1, len(some))
 
-    inertial = (sample.inertial * weight[..., None]).reshape(-1, sample.inertial.shape[-1])
-    for index in sorted({term.index for term in terms if term.kind == "coulomb"}):
-        local = [term for term in terms if term.index == index and term.kind in ("coulomb", "asymmetric")]
-        rest = [term for term in terms if term not in local]
-        Q = np.linalg.qr(np.concatenate([inertial, weighted(rest)], axis=1))[0]
-        r = y - Q @ (Q.T @ y)
+    Q = np.linalg.qr(np.concatenate([inertial, weighted(rest)], axis=1))[0]
+    r = y - Q @ (Q.T @ y)
+    freedom = max(1.0 - Q.shape[1] / max(int(sample.used.sum()), 1), 0.05)
 
-        def explained(some: Sequence[FrictionTerm], Q: Array = Q, r: Array = r) -> float:
-            part = weighted(some)
-            basis = np.linalg.qr(part - Q @ (Q.T @ part))[0]
-            return float(np.sum((basis.T @ r) ** 2))
+    def remainder(some: Sequence[FrictionTerm]) -> Array:
+        part = weighted(some)
+        basis = np.linalg.qr(part - Q @ (Q.T @ part))[0]
+        return np.asarray(r - basis @ (basis.T @ r)).reshape(weight.shape)
 
-        threshold = SIGNIFICANT_SPEED**2 * float(regression.inflation[0 if sample.form == "energy" else index])
-        widths = [[replace(term, width=float(share * fastest[index])) for term in local] for share in SPEED_SHARES]
-        best = max(widths, key=explained)
-        local = best if explained(best) > explained(local) + threshold else local
-        if "stribeck" in kinds:
-            first = replace(local[0], kind="stribeck")
-            speeds = [float(share * fastest[index]) for share in SPEED_SHARES]
-            more = [[*local, replace(first, stribeck_speed=speed)] for speed in speeds if speed > 1.5 * first.width]
-            best = max(more, key=explained, default=local)
-            local = best if explained(best) > explained(local) + threshold else local
-        terms = [*rest, *local]
-    return sorted(terms, key=lambda term: (term.index, FRICTION_KINDS.index(term.kind)))
+    def squares(some: Sequence[FrictionTerm]) -> float:
+        return float(np.sum(remainder(some) ** 2))
+
+    def searched(with_speed: Callable[[float], list[FrictionTerm]], present: list[FrictionTerm]) -> list[FrictionTerm]:
+        speeds = SPEED_SHARES * fastest
+        for _ in range(2):  # then finer, about the best
+            best = min((with_speed(float(speed)) for speed in speeds), key=squares)
+            speed = best[-1].stribeck_speed if best[-1].kind == "stribeck" else best[0].width
+            speeds = speed * FINER
+        gain = squares(present) - squares(best)
+        return best if gain > _chance(remainder(best)[:, row]) / freedom else present
+
+    local = searched(lambda w: [replace(term, width=w) for term in local], local)
+    if "stribeck" in kinds:
+        first, slowest = replace(local[0], kind="stribeck"), 1.5 * local[0].width
+        local = searched(lambda v_s: [*local, replace(first, stribeck_speed=max(v_s, slowest))], local)
+    return [*rest, *local]
+
+
+def _chance(residual: Array) -> float:
+    """Returns the reduction of squares by one parameter that is significant beside a residual, which may be correlated:
+    neighbouring rows of correlation rho count for (1 - rho) / (1 + rho) rows.
+    """
+    variance = float(np.mean(residual**2))
+    rho = float(np.clip(np.mean(residual[1:] * residual[:-1]) / max(variance, 1e-30), 0.0, 0.9))
+    return SIGNIFICANT_SPEED**2 * variance * (1.0 + rho) / (1.0 - rho)
 
 
 def first_terms(robot: RobotQueries, motion: Motion, kinds: Collection[str]) -> list[FrictionTerm]:
@@ -436,7 +468,8 @@ def _by_joint(
     for index, name in enumerate(robot.configuration.velocity_names):
         own = {term.kind: k for k, term in enumerate(terms) if term.index == index}
         values = {kind: float(regression.estimate[first + k]) for kind, k in own.items()}
-        width = next((term.width for term in terms if term.index == index), float(widths[index]))
+        wide = (term.width for term in terms if term.index == index and term.kind not in ("viscous", "offset"))
+        width = next(wide, float(widths[index]))
         speed = next((term.stribeck_speed for term in terms if term.index == index and term.kind == "stribeck"), None)
         spread = {kind: float(errors[first + k]) for kind, k in own.items()}
         friction[name] = JointFriction(name, values, spread, width, speed)

@@ -142,7 +142,9 @@ def _with_covariance(
         part = np.einsum("tip,ij,tjq->pq", scaled[earlier], gamma, scaled[later], optimize=True)
         inflation += np.diag(gamma) * (1.0 if lag == 0 else 2.0)
         meat += part if lag == 0 else part + part.T
-    inverse = linalg.inv(information + prior)
+    # Scaled to a diagonal of ones, because units of parameters differ by powers of ten.
+    size = np.sqrt(np.diag(information + prior))
+    inverse = np.linalg.inv((information + prior) / np.outer(size, size)) / np.outer(size, size)
     variance = np.maximum(np.sum(psi**2, axis=0) / counts, np.finfo(float).tiny)
     covariance, ratio = inverse @ meat @ inverse, np.maximum(inflation / variance, 1.0)
     return Regression(beta, covariance, inverse, 1.0, information, noise, residual, lags, ratio)

@@ -108,13 +108,12 @@ def test_asymmetric_and_stribeck_friction_and_width_are_found_where_they_are() -
     v = np.gradient(experiment.q, experiment.t, axis=0)
     rms = np.sqrt(np.mean(experiment.effort**2, axis=0))
     sign = np.tanh(v / 0.1)
-    late = experiment.late_effort.copy()
+    late = experiment.effort.copy()  # no delay
     late[:, 0] += 0.05 * rms[0] * v[:, 0] * sign[:, 0] + 0.2 * rms[0]
     late[:, 1] += 0.5 * rms[1] * sign[:, 1] * np.exp(-((v[:, 1] / 0.3) ** 2))
-    late[:, 2] += 0.5 * rms[2] * (np.tanh(v[:, 2] / 0.5) - sign[:, 2])
-    changed = replace(experiment, late_effort=late, errors=Errors(delay_s=0.0))
-    # Friction is added at the time of the effort's arrival; without a delay these are the same.
-    changed = replace(changed, late_effort=late - experiment.late_effort + experiment.effort)
+    coulomb = float(experiment.numbers.joints[experiment.robot.joint_names[2]].friction)
+    late[:, 2] += coulomb * (np.tanh(v[:, 2] / 0.5) - sign[:, 2])
+    changed = replace(experiment, late_effort=late)
     found = identify(changed.robot, changed.recording(0), check=0.0)
     kinds = {name: set(joint.values) for name, joint in found.friction.items()}
     first, second, third = changed.robot.joint_names
@@ -126,12 +125,11 @@ def test_asymmetric_and_stribeck_friction_and_width_are_found_where_they_are() -
     assert 0.1 < found.friction[second].stribeck_speed < 0.9  # the grid has a factor of 1.5 between speeds
     assert "asymmetric" not in kinds[second] | kinds[third]
     assert found.friction[first].width == pytest.approx(0.1)  # the file's
-    assert 0.2 < found.friction[third].width < 1.0
+    assert 0.3 < found.friction[third].width < 0.8
 
 
 def test_what_a_recording_does_not_show_is_named_and_stays_at_the_file() -> None:
     experiment = leg()
-    still = replace(experiment, q=experiment.q.copy())
     q = multi_sine(experiment.robot, np.random.default_rng(0))(experiment.t)
     q[0][:, 1:], q[1][:, 1:], q[2][:, 1:] = q[0][0, 1:], 0.0, 0.0
     effort = experiment.robot.inverse_dynamics(*q, overlay=experiment.numbers)
@@ -141,10 +139,8 @@ def test_what_a_recording_does_not_show_is_named_and_stays_at_the_file() -> None
     assert any("accelerations of FL_" in str(direction) for direction in found.unknown)
     # FL_KFE did not move: its armature is not shown, and its standard error says so.
     armature = found.names.index("FL_KFE.armature")
-    assert (
-        found.standard_errors[armature]
-        > 100.0 * identify(experiment.robot, experiment.recording(0), check=0.0).standard_errors[armature]
-    )
+    moved = identify(experiment.robot, experiment.recording(0), check=0.0)
+    assert found.standard_errors[armature] > 20.0 * moved.standard_errors[armature]
 
 
 def test_check_blocks_are_not_fitted() -> None:
