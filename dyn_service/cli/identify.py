@@ -107,7 +107,7 @@ def identify(
     """Identify a robot from a recorded motion: inertias, friction, errors before and after; write it as a file.
 
     The links of the new file are bodies that can exist. What the recording does not determine stays near the file.
-    Exit status 1 if efforts of the check, which is not fitted, differ more than with the old file: no robot is written.
+    Exit status 1 if efforts of the check, which is not fitted, differ more than with the old file; no robot is written.
     """
     from dyn_service.engine.robot import Robot
     from dyn_service.identification import identify as identified
@@ -143,8 +143,8 @@ def identify(
         _print(result, output_files)
     if result.improves is False:
         raise FailedPreconditionError(
-            "the identified robot predicts the motion of the check no better than its file: record a longer or faster "
-            "motion, or lower --cutoff; no robot file is written"
+            "the new files would predict the motion of the check no better than the old one, so they are not written: "
+            "record a longer or faster motion, or lower --cutoff"
         )
     return 0
 

@@ -52,9 +52,11 @@ class PhysicalIdentification:
 
     @property
     def improves(self) -> bool | None:
-        """Whether efforts of the check, relative to their noise, differ less than those of the file; None: no check."""
+        """Whether efforts of the new files differ less from those of the check, relative to their noise, than those of
+        the old file; None: no check.
+        """
         errors, noise = self.errors("check"), self.identification.noise
-        old, new = (float(np.nansum(np.square(errors[name] / noise))) for name in ("file", "physical"))
+        old, new = (float(np.nansum(np.square(errors[name] / noise))) for name in ("file", "new files"))
         return new < old if old else None
 
     @property
@@ -67,11 +69,11 @@ class PhysicalIdentification:
         errors = self.errors("check")
         worse = [
             f"{joint} ({new:.3g} instead of {old:.3g})"
-            for joint, old, new in zip(identification.joints, errors["file"], errors["physical"], strict=True)
+            for joint, old, new in zip(identification.joints, errors["file"], errors["new files"], strict=True)
             if new > old
         ]
         if worse:
-            lines.append(f"the efforts of {', '.join(worse)} differ more than with the robot's file")
+            lines.append(f"the efforts of {', '.join(worse)} differ more with the new files than with the old one")
         if result.repaired:
             lines.append(f"no body has the inertia that the file gives to {', '.join(result.repaired)}: it is replaced")
         if result.bounded:
