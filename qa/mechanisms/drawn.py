@@ -77,21 +77,27 @@ def doubled(description: Description) -> Description:
     return description
 
 
-def independent_entries(mechanism: Mechanism) -> list[int]:
-    """The entries of v that determine all others best, with those of a floating root."""
+def independent_entries(mechanism: Mechanism, without: str = "") -> list[int] | None:
+    """The entries of v that determine all others best, with those of a floating root; None if `without` this joint
+    there are too few."""
     robot = mechanism.robot
     rows = robot.evaluator.closed_loops.joints.state(mechanism.q, None).rows
-    U, s, Vt = np.linalg.svd(rows)
+    _, s, Vt = np.linalg.svd(rows)
     N = Vt[int((s > 1e-8).sum()) :]
-    weights = np.ones(robot.nv)
+    weights = np.array([float(name != without) for name in robot.configuration.velocity_joints])
     weights[: 6 * (mechanism.description.root == "floating")] = 1e3
-    return sorted(int(k) for k in qr(N * weights, mode="r", pivoting=True)[1][: len(N)])
+    R, order = qr(N * weights, mode="r", pivoting=True)
+    if np.abs(np.diag(R)).min(initial=1.0) < 1e-3:
+        return None
+    return sorted(int(k) for k in order[: len(N)])
 
 
 def drawn_case(seed: int) -> Case:
     """Returns a random mechanism and a state."""
     rng = np.random.default_rng([seed, 40])
     mechanism = planar_mechanism(seed) if seed % 5 == 0 else random_mechanism(seed)
+    if not mechanism.description.loop_joints:  # none of those drawn fits the robot's freedom
+        return drawn_case(seed + 1000)
     description = mechanism.description
     if seed % 5 == 1:
         description = doubled(description)
@@ -102,7 +108,7 @@ def drawn_case(seed: int) -> Case:
     passive = seed % 2 == 1
     joints = tuple(_passive(joint, rng) if passive else joint for joint in description.joints)
     mechanism = replace(mechanism, robot=Robot(replace(description, joints=joints)))
-    independent = independent_entries(mechanism)
+    independent = independent_entries(mechanism) or []
     names = [joint.name for joint in joints if joint.moves.nv]
     drives = {mechanism.robot.configuration.velocity_joints[k] for k in independent} & set(names)
     drives |= set(rng.choice(names, seed % 3 * (seed % 4 == 0), replace=False))

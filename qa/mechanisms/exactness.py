@@ -28,10 +28,13 @@ class Comparison:
         self.q, self.v, self.tau = case.mechanism.q, case.v, case.tau
         self.options: dict[str, Any] = {"gravity": case.gravity, "wrenches": list(case.wrenches) or None}
         self.state = (self.q, self.v)
+        d, v = self.exact.d, np.abs(self.v)
+        self.velocity_efforts = d * v * (d * v).max()
 
     def effort_error(self, x: Array, y: Array, *terms: Array) -> float:
-        """The error of efforts x."""
-        size = max(float(np.abs(term / self.exact.d).max(initial=0.0)) for term in (y, *terms))
+        """The error of efforts x. Without weight and drives the efforts of velocities count, which cancel in planes."""
+        sizes = (np.abs(term / self.exact.d).max(initial=0.0) for term in (y, *terms, self.velocity_efforts))
+        size = float(max(sizes))
         return float(np.abs((x - y) / self.exact.d).max()) / (size or 1.0)
 
     def motion_error(self, x: Array, y: Array) -> float:
@@ -92,7 +95,7 @@ class Comparison:
         size = max(float(np.abs(exact.d * x).max()) for x in (doubles(g), self.v**2)) or 1.0
         g_error = exact.d * (motion.bias_accelerations - doubles(g))
         errors["independent_motion, g"] = float(np.abs(g_error).max()) / size
-        terms = doubles(h), doubles(exact.C_unpushed)
+        terms = doubles(h), doubles(exact.C_unpushed), self.velocity_efforts
         sizes = np.abs(true_G.T) @ np.abs(terms).max(axis=0) / d_u
         errors["independent_motion, bias forces"] = float(np.abs((motion.bias_forces - bias) / d_u).max() / sizes.max())
         if not self.case.is_determined:
@@ -107,7 +110,7 @@ class Comparison:
 
     def _power(self, loads: ConstraintForces) -> float:
         """The power of the loads of loop joints, from the motion of the points of their two links."""
-        total = size = 0.0
+        total, size = 0.0, float(np.abs(self.v) @ np.abs(doubles(self.exact.C)))
         for joint in self.case.mechanism.description.loop_joints:
             wrench = loads.wrench[loads.joints.index(joint.name)]
             child = self.robot.point_motion(*self.state, joint.child, point=joint.child_xyz, frame="world_aligned")
