@@ -80,7 +80,7 @@ def blocked_directions(joint: LoopJoint) -> Array:
 def dense_accelerations(robot: Robot, q: Array, v: Array, tau: Array) -> Array:
     """The accelerations under efforts from poses and the dynamics of the tree."""
     description = robot.as_described
-    tree = interpreted_robot(Robot(replace(description, loop_joints=())))
+    tree = Robot(replace(description, loop_joints=()))  # compiled, for the many poses
     units = np.eye(robot.nv)
     changes = STEP * np.concatenate([units, -units, [v, -v, 0.0 * v]])
     poses = tree.link_poses(tree.integrate(np.broadcast_to(q, (len(changes), len(q))), changes, 1.0))
