@@ -46,19 +46,29 @@ class Mechanism:
         return v, moving.jacobian @ rng.normal(size=at_rest.jacobian.shape[1]) + moving.bias_accelerations
 
 
-def closed(description: Description, q: Array, ends: Sequence[tuple[str, str, str]], seed: int) -> Description:
-    """The robot with loop joints between the `ends`, (type, parent, child), all at a random position at q."""
+def closed(
+    description: Description, q: Array, ends: Sequence[tuple[str, str, str]], seed: int, normal: Array | None = None
+) -> Description:
+    """The robot with loop joints between the `ends`, (type, parent, child), all at a random position at q.
+
+    normal: of the plane in which the links of a planar robot move, which the joints do not leave.
+    """
     rng = np.random.default_rng(seed)
     poses = Robot(description).link_poses(q)
     place = dict(zip(poses.links, zip(poses.rotation, poses.position, strict=True), strict=True))
     joints = []
     for k, (kind, parent, child) in enumerate(ends):
         axis = rng.normal(size=3)
+        if normal is not None:
+            axis = np.cross(normal, axis) if kind == "prismatic" else normal
         axis /= np.linalg.norm(axis)
         moves = JOINT_TYPES[kind](axis, 0.3)
         R_J, p_J = moves.pose(moves.random(rng, np.full(moves.nq, -1.0), np.full(moves.nq, 1.0)))
         (R_P, p_P), (R_C, p_C) = place[parent], place[child]
         R_PJ, p_PJ = _rotation(rng), rng.uniform(-0.3, 0.3, 3)
+        if normal is not None:
+            R_PJ, _ = JOINT_TYPES["revolute"](normal, 0.0).pose(rng.uniform(-3.0, 3.0, 1))
+            p_PJ -= (p_PJ @ normal) * normal
         R, p = R_P @ R_PJ @ R_J, p_P + R_P @ (p_PJ + R_PJ @ p_J)
         joints.append(LoopJoint(f"loop_{k}", kind, parent, child, p_PJ, R_PJ, R_C.T @ (p - p_C), R_C.T @ R, axis, 0.3))
     return replace(description, loop_joints=tuple(joints))
