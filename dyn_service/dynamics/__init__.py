@@ -2,6 +2,7 @@
 
 articulated         forward dynamics in O(N), the factored inverse of the mass matrix
 body_frame          inverse dynamics in body frames, with intermediate results
+closed_dynamics     dynamics and steps of closed loops as one function each
 constraint          joint wrenches and their constraint parts
 coriolis            the Coriolis matrix
 derivatives         first derivatives of inverse and forward dynamics and of steps

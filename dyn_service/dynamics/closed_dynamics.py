@@ -99,8 +99,8 @@ def constraint_forces(
     forces, idle = loops.row_forces(tree, loops.unit_rows(tree, q), f)
     D = influences(tree, q)
     loads, on_bodies = loops.wrenches_of(tree, q, forces)
-    acting = on_bodies if wrenches is None else on_bodies + wrenches
-    F, _ = newton_euler.joint_loads(tree, q, v, motion["a"], gravity, acting)
+    external = on_bodies if wrenches is None else on_bodies + wrenches
+    F, _ = newton_euler.joint_loads(tree, q, v, motion["a"], gravity, external)
     stacked, quotient = ex.vertcat(*loads, *F), motion["shares"][3]
     if idle.shape[1]:
         columns = []

@@ -111,10 +111,9 @@ def closing(tree: LoopTree, q: Mat, v: Mat) -> dict[str, Mat]:
 
 
 def _least(tree: LoopTree, G: Mat, x: Mat) -> Mat:
-    """Returns x (nv, 1) less its part along G, in units of `unit`: the least one with the same J_c x."""
-    scaled = constant(1.0 / tree.unit[:, None] ** 2) * x
-    weighted = constant(np.diag(1.0 / tree.unit**2)) @ G
-    return x - G @ _solution(G.T @ weighted, G.T @ scaled)[0]
+    """x (nv, 1) without the part along G that makes it larger, in units of `LoopTree.unit`."""
+    W = 1.0 / tree.unit**2
+    return x - G @ _solution(G.T @ (constant(np.diag(W)) @ G), G.T @ (constant(W[:, None]) * x))[0]
 
 
 def unit_rows(tree: LoopTree, q: Mat) -> Mat:
@@ -142,14 +141,16 @@ def row_forces(tree: LoopTree, rows: Mat, f: Mat) -> tuple[Mat, Mat]:
                 remaining[c] = ex.zeros(1, 1)
                 left[k] = ex.sparsify(remaining)
         eliminated.append((r, c, row))
-    scaled, solution = constant(tree.unit[:, None]) * f, dict[int, Mat]()
+    efforts_in_units, solution = constant(tree.unit[:, None]) * f, dict[int, Mat]()
     for r, c, row in eliminated:
-        solution[r] = (scaled[c] - sum((x[c] * solution[k] for k, _, x in eliminated[: len(solution)]), 0.0)) / row[c]
+        solution[r] = (
+            efforts_in_units[c] - sum((x[c] * solution[k] for k, _, x in eliminated[: len(solution)]), 0.0)
+        ) / row[c]
 
     def unreduced(forces: dict[int, Mat], solution: dict[int, Mat]) -> Mat:
         for r, _, _ in reversed(eliminated):
-            known = sum((factors[k][r] * x for k, x in forces.items() if r in factors[k]), ex.zeros(1, 1))
-            forces[r] = solution.get(r, ex.zeros(1, 1)) - known
+            effect = sum((factors[k][r] * x for k, x in forces.items() if r in factors[k]), ex.zeros(1, 1))
+            forces[r] = solution.get(r, ex.zeros(1, 1)) - effect
         return ex.vertcat(*(forces.get(r, ex.zeros(1, 1)) for r in range(rows.shape[0])))
 
     idle = [unreduced({r: ex.matrix(1.0)}, {}) for r in left]
@@ -229,9 +230,9 @@ def _loops(tree: LoopTree, q: Mat, v: Mat, a: Mat) -> _Loops:
     speed, rate = (_largest(x / unit) for x in (v, a))
     rows = [loop.rows @ ex.diag(unit) for loop in motions]
     gap = opening = tearing = ex.zeros(1, 1)
-    for loop, scaled in zip(motions, rows, strict=True):
-        size, moved = _largest(scaled), [k for k in range(tree.nv) if scaled[:, k].nnz]
-        near_speed, near_rate = (_largest(ex.vertcat(*(x[k] for k in moved))) for x in (speeds, rates))
+    for loop, loop_rows in zip(motions, rows, strict=True):
+        size, entries = _largest(loop_rows), [k for k in range(tree.nv) if loop_rows[:, k].nnz]
+        near_speed, near_rate = (_largest(ex.vertcat(*(x[k] for k in entries))) for x in (speeds, rates))
         gap = gap + loop.gap
         opening = opening + ex.norm_2(loop.velocity) / (size * (near_speed + UNRELATED * speed) + _NO_MOTION)
         scale = size * (near_rate + UNRELATED * rate) + size**2 * (near_speed**2 + UNRELATED * speed**2)
@@ -337,8 +338,8 @@ def _columns(state: _State, loop: LoopFrames, R_WC: Mat, R_CP: Mat, E: Mat) -> M
             R = R_CP if i == loop.parent else R_WC.T @ state.rotations[i]
             lever = R_WC.T @ (end - state.origins[i])
         turns, shifts = R @ G[:3, :], R @ G[3:, :]
-        moved = [cross(turns[:, k], lever) for k in range(G.shape[1])]
-        block = ex.vertcat(turns, shifts + ex.horzcat(*moved))
+        swings = [cross(turns[:, k], lever) for k in range(G.shape[1])]
+        block = ex.vertcat(turns, shifts + ex.horzcat(*swings))
         blocks.append(block if sides[0] else -block)
     return joint_columns(tree, blocks)
 

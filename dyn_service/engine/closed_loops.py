@@ -283,13 +283,13 @@ class ClosedLoops:
         self.configuration = tree.model.configuration
         self.nv = self.configuration.nv
         paths = [LoopPath.of(description, joint) for joint in description.loop_joints]
-        moved = np.array([[name in path.joints for name in self.configuration.velocity_joints] for path in paths])
+        on_path = np.array([[name in path.joints for name in self.configuration.velocity_joints] for path in paths])
         sizes = np.array([path.length for path in paths])
-        self.joints = LoopJoints(description.loop_joints, sizes, moved, self._motions)
+        self.joints = LoopJoints(description.loop_joints, sizes, on_path, self._motions)
         self.unit = self.joints.unit(self.configuration.turns)
         travels = np.minimum([path.travel for path in paths], _MAX_TRAVEL * sizes)
         longer = (travels > sizes).any()
-        self._far_joints = replace(self.joints, sizes=np.maximum(sizes, travels)) if longer else self.joints
+        self._travel_joints = replace(self.joints, sizes=np.maximum(sizes, travels)) if longer else self.joints
         self._driven = {joint.name: joint.driven for joint in description.joints}
 
     @cached_property
@@ -335,8 +335,8 @@ class ClosedLoops:
     @cached_property
     def drives_determine_motion(self) -> bool:
         """Whether the driven joints are the independent ones, so that their efforts are unique."""
-        driven = None if self.driven is None else tuple(np.flatnonzero(self.driven).tolist())
-        return self.freedom is not None and driven == self.freedom.independent
+        drives = None if self.driven is None else tuple(np.flatnonzero(self.driven).tolist())
+        return self.freedom is not None and drives == self.freedom.independent
 
     def is_prepared(self, row: Query) -> bool:
         """Whether the kernels for regular states by which a query is answered are in memory, if there are any."""
@@ -405,8 +405,8 @@ class ClosedLoops:
         """Returns what closes loops while these joints stand still."""
         fixed_entries = np.array([name in fixed for name in self.configuration.velocity_joints], dtype=bool)
         common = self.configuration, self.tree.model.tree.limits
-        far, far_unit = self._far_joints, self._far_joints.unit(self.configuration.turns)
-        by_travel = None if far is self.joints else Assembly(far, *common, far_unit, fixed_entries)
+        joints, unit = self._travel_joints, self._travel_joints.unit(self.configuration.turns)
+        by_travel = None if joints is self.joints else Assembly(joints, *common, unit, fixed_entries)
         return Assembly(self.joints, *common, self.unit, fixed_entries, by_travel)
 
     def moved(self, state: LoopState, x: Array, power: int = 1) -> Array:

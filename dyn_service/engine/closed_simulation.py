@@ -69,8 +69,7 @@ class ClosedSimulation:
         Raises:
             InvalidArgumentError: Names the joint.
         """
-        driven = self._loops.driven
-        place = None if driven is None else first_place((tau != 0.0) & (driven == 0.0))
+        place = None if self.driven is None else first_place((tau != 0.0) & (self.driven == 0.0))
         if place is not None:
             joint = self._loops.configuration.velocity_joints[place[-1]]
             raise InvalidArgumentError(
@@ -292,10 +291,10 @@ class ClosedSimulation:
 
         (S N)^T+ N^T M, for drives S: the power -v^T M v of independent drives.
         """
-        driven = np.ones(self._loops.nv) if self.driven is None else self.driven
+        drives = np.ones(self._loops.nv) if self.driven is None else self.driven
         tangent = self._tangent(q)
         N_T = np.swapaxes(tangent.basis, -1, -2)
-        return np.asarray(driven[:, None] * pseudo_inverse(tangent.drives(driven)) @ N_T @ self.tree_inertia(q))
+        return np.asarray(drives[:, None] * pseudo_inverse(tangent.drives(drives)) @ N_T @ self.tree_inertia(q))
 
     def basis(self, q: Array) -> Array:
         """Returns N (..., nv, nv), the motions that keep the loops closed at q (..., nq); see `Tangent.basis`."""

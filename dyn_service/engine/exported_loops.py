@@ -172,8 +172,8 @@ def _step(loops: ClosedLoops, signature: Signature, method: str) -> Graph | Stag
     inner_inputs = tuple(operand for operand in signature.inputs if operand.kind != "duration")
     inputs = (*signature.inputs, *stages)
     inner = part("closed_dynamics.acceleration_near", inner_inputs, (replace(stages[0], name="a"),))
-    named = [tuple(replace(x, name=f"{x.name}{k + 1}") for x in signature.outputs) for k in range(calls)]
-    states = tuple(part(f"integration.{method}_states", inputs, outputs) for outputs in named)
+    state_operands = [tuple(replace(x, name=f"{x.name}{k + 1}") for x in signature.outputs) for k in range(calls)]
+    states = tuple(part(f"integration.{method}_states", inputs, outputs) for outputs in state_operands)
     return Staged(signature, inner, (*states, part(f"closed_dynamics.{method}", inputs, signature.outputs)))
 
 
@@ -202,18 +202,18 @@ def golden(
     assert loops is not None
     rng, samples = np.random.default_rng(1), loops.simulation.samples
     with np.errstate(all="ignore"):
-        drawn, _ = drawn_states(signature, robot.tree)
-    q = samples[np.arange(len(drawn[0])) % len(samples)]
+        references, _ = drawn_states(signature, robot.tree)
+    q = samples[np.arange(len(references[0])) % len(samples)]
     v = loops.simulation.closed_state(q, rng.normal(size=(len(q), robot.nv)))[1]
-    driven = np.ones(robot.nv) if loops.driven is None else loops.driven
+    drives = np.ones(robot.nv) if loops.driven is None else loops.driven
     of_kind: dict[str, Array] = {"position": q, "velocity": v, "duration": np.full((len(q), 1), 1e-3)}
-    of_kind["effort"] = rng.normal(size=(len(q), robot.nv)) * driven
+    of_kind["effort"] = rng.normal(size=(len(q), robot.nv)) * drives
     if any(operand.kind == "acceleration" for operand in signature.inputs):
         motion = robot.independent_motion(q, v)
         rates = rng.normal(size=(len(q), motion.jacobian.shape[-1], 1))
         of_kind["acceleration"] = (motion.jacobian @ rates)[..., 0] + motion.bias_accelerations
     # The first input of a kind is of the state, the others are references.
-    states = [of_kind.pop(operand.kind, x) for operand, x in zip(signature.inputs, drawn, strict=True)]
+    states = [of_kind.pop(operand.kind, x) for operand, x in zip(signature.inputs, references, strict=True)]
     inputs = states if function.entering is None else compiled(function.entering)[0](*states)
     arrays = inputs if isinstance(inputs, tuple | list) else (inputs,)
     entries = [[*np.moveaxis(x.reshape(len(q), -1), -1, 0)] for x in arrays]

@@ -201,8 +201,8 @@ def _variables(robot: Robot, dt: float) -> list[_Variable]:
     if robot.closed_motion is not None:
         first = robot.assemble(first)
         if robot.closed_motion.driven is not None:  # joints without a drive accept no effort but 0
-            driven = robot.closed_motion.driven
-            in_tau = np.where(driven, in_tau[0], 0.0), np.where(driven, in_tau[1], 0.0)
+            drives = robot.closed_motion.driven
+            in_tau = np.where(drives, in_tau[0], 0.0), np.where(drives, in_tau[1], 0.0)
     rest, free = np.zeros(configuration.nv), (np.full(configuration.nv, -math.inf), np.full(configuration.nv, math.inf))
     initial, output = ("parameter", "fixed"), ("output", "continuous")
     groups: list[tuple[Any, ...]] = [

@@ -83,8 +83,8 @@ class Variations:
         """W (..., nv, m): what keeps the loops closed at constant independent entries."""
         tangent = self.call.tangent
         k = tangent.inverse.shape[-1]
-        scaled = tangent.unit[:, None] * tangent.V[..., :, :k] * tangent.inverse[..., None, :]
-        inverse = scaled @ np.swapaxes(tangent.U, -1, -2)[..., :k, :]
+        range_basis = tangent.unit[:, None] * tangent.V[..., :, :k] * tangent.inverse[..., None, :]
+        inverse = range_basis @ np.swapaxes(tangent.U, -1, -2)[..., :k, :]
         return np.asarray(inverse - self.jacobian @ (self.selection @ inverse))
 
     @cached_property

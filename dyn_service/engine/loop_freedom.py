@@ -79,11 +79,11 @@ def freedom_of(loops: ClosedLoops, tangent: Tangent) -> Freedom:
     basis = tangent.V.reshape(-1, nv, nv)[best] * free[best]
     N = basis.copy()
     independent: list[int] = []
-    driven = np.zeros(nv) if loops.driven is None else loops.driven
+    drives = np.zeros(nv) if loops.driven is None else loops.driven
     for _ in range(nv - rank):
         # The row of N across all that were chosen with the largest size; of passive joints only if no drive is left.
         sizes = np.linalg.norm(basis, axis=-1)
-        preferred = np.where(driven > 0.0, sizes, 0.0)
+        preferred = np.where(drives > 0.0, sizes, 0.0)
         k = int(np.argmax(preferred if preferred.max() > _PREFERRED * sizes.max() else sizes))
         independent.append(k)
         direction = basis[k] / sizes[k]
@@ -99,13 +99,13 @@ def _undetermined(loops: ClosedLoops, N: Array) -> tuple[int, ...]:
     if loops.driven is None:
         return ()
     roots = np.array([name == ROOT_JOINT for name in loops.configuration.velocity_joints])
-    held = (loops.driven > 0.0) | roots
+    standing = (loops.driven > 0.0) | roots
     # N and directions that it lacks, which are no motions either.
-    blocked = np.concatenate([N[held], np.diag((~N.any(axis=0)).astype(float))])
+    blocked = np.concatenate([N[standing], np.diag((~N.any(axis=0)).astype(float))])
     _, s, Vt = np.linalg.svd(blocked)
     free = Vt[int((s > _PREFERRED).sum()) :]
     sizes = np.linalg.norm(N @ free.T, axis=-1)
-    return tuple(np.flatnonzero((sizes > _PREFERRED) & ~held).tolist())
+    return tuple(np.flatnonzero((sizes > _PREFERRED) & ~standing).tolist())
 
 
 SAMPLES, _GROUP, _ENOUGH = 24, 8, 4

@@ -49,7 +49,9 @@ def attempted(errors_of: Callable[[int], Row], seed: int) -> tuple[int, Row | st
         return seed, f"{type(fault).__name__}: {fault}"
 
 
-def compared(part: str, errors_of: Callable[[int], Row], seeds: Iterable[int], jobs: int, minutes: float) -> Iterator[str]:
+def compared(
+    part: str, errors_of: Callable[[int], Row], seeds: Iterable[int], jobs: int, minutes: float
+) -> Iterator[str]:
     """Yields a table of the worst and the median error of each query, then the worst mechanisms."""
     errors: dict[str, list[tuple[float, int]]] = {}
     kinds: dict[int, str] = {}

@@ -137,8 +137,8 @@ def test_random_mechanisms(seed: int, tmp_path: Path) -> None:
     call = Functions(tmp_path, robot)
     motion = robot.independent_motion(m.q, np.zeros(robot.nv))
     v = motion.jacobian @ rng.normal(size=motion.jacobian.shape[1])
-    driven = robot.evaluator.closed_loops.driven  # type: ignore[union-attr]
-    tau = rng.normal(size=robot.nv) * (1.0 if driven is None else driven)
+    drives = robot.evaluator.closed_loops.driven  # type: ignore[union-attr]
+    tau = rng.normal(size=robot.nv) * (1.0 if drives is None else drives)
     (a,) = call("forward_dynamics", m.q, v, tau, None, sizes=(robot.nv,))
     expected = robot.forward_dynamics(m.q, v, tau)
     assert np.abs(a - expected).max() < 1e-9 * np.abs(expected).max()
