@@ -10,7 +10,6 @@ kernels/       compiles the equations of a query on a robot
 dynamics/      the equations of motion
 model/         a robot as data: bodies, joints
 parsing/       readers and writers of robot files
-identification/  parameters of robots from recorded motions
 formulations/  explicit forms of the equations, and what checks the compiled ones
 simulation/    simulation, with contacts
 sensors/       models of real sensors

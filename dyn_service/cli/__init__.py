@@ -3,7 +3,7 @@
 main              `dyn call`, `metrics`, `launch`, `run`, commands of single nodes; errors and exit status
 serve             `dyn serve`
 robots            `dyn robots`, `convert`, `export`, `study`
-check             `dyn check`: receipt, findings as text, JSON or SARIF, repairs
+robot_check       `dyn check`: receipt, findings as text, JSON or SARIF, repairs
 identify          `dyn identify`
 bench             `dyn bench`
 excite            `dyn excite`

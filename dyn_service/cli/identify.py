@@ -140,7 +140,7 @@ def identify(
     if json_output:
         say_json(_as_map(result) | output_files | {"notes": list(map(asdict, output_files["notes"]))})
     else:
-        _print(result, output_files)
+        _show(result, output_files)
     if result.improves is False:
         raise FailedPreconditionError(
             "the new files would predict the motion of the check no better than the old one, so they are not written: "
@@ -247,7 +247,7 @@ def _write(result: PhysicalIdentification, recording: Path, file: Path, output: 
     return {"files": [*map(str, files), str(page)], "notes": notes}
 
 
-def _print(result: PhysicalIdentification, output_files: dict[str, Any]) -> None:
+def _show(result: PhysicalIdentification, output_files: dict[str, Any]) -> None:
     from dyn_service.parsing.report import table
 
     say(result.identification)

@@ -26,7 +26,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"error: {missing('the command line', 'typer')}")
 
-from dyn_service.cli import check, nodes, robots, view  # typer is there
+from dyn_service.cli import nodes, robot_check, robots, view  # typer is there
 from dyn_service.cli.bag import app as bag_app
 from dyn_service.cli.console import LogFormat, LogLevel, UsageError, assigned, reworded, say, say_json, tell
 from dyn_service.cli.excite import excite
@@ -100,7 +100,7 @@ def main() -> NoReturn:
 
 # `dyn --help` shows panels in the order of their first command; groups follow commands.
 _ROBOTS = (
-    check.check,
+    robot_check.check,
     view.view,
     robots.convert,
     excite,

@@ -7,7 +7,7 @@ calls             bound calls by their options; robots of overlays
 results           outputs of kernels -> results of methods
 robot_model       the numbers of a robot, of its file or changed; queries without an answer
 closed_loops      robots with closed loops: states, calls, freedom, computations
-closed_simulation motions of closed loops for simulations and `step`
+closed_simulation  motions of closed loops for simulations and `step`
 loop_answers      the queries of robots with closed loops, from the kernels of their tree
 loop_freedom      what loops leave free, at random closed positions
 loop_kernels      compiled dynamics of closed loops at regular states
