@@ -5,7 +5,7 @@ signals     even times, zero-phase filters, derivatives, a proposed cut-off
 terms       columns of base inertial parameters and of friction, in three forms
 regression  robust weighted least squares with standard errors for correlated noise
 fit         `identify`: delay, friction terms, fit and check on different motions
-gains       gains from current to effort
+motor_gains gains from current to effort
 result      `Identification`: parameters, errors, directions that the data do not show
 """
 
@@ -17,7 +17,7 @@ from dyn_service.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from dyn_service.identification.fit import identify
-    from dyn_service.identification.gains import EffortGain, effort_gains
+    from dyn_service.identification.motor_gains import EffortGain, effort_gains
     from dyn_service.identification.recordings import Recording, read_recording
     from dyn_service.identification.result import Identification, JointFriction, UnknownDirection
     from dyn_service.identification.signals import Motion, filter_motion, propose_cutoff
@@ -43,7 +43,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "dyn_service.identification.fit": "identify",
-        "dyn_service.identification.gains": "EffortGain effort_gains",
+        "dyn_service.identification.motor_gains": "EffortGain effort_gains",
         "dyn_service.identification.recordings": "Recording read_recording",
         "dyn_service.identification.result": "Identification JointFriction UnknownDirection",
         "dyn_service.identification.signals": "Motion filter_motion propose_cutoff",
