@@ -5,7 +5,7 @@ signals     even times, zero-phase filters, derivatives, a proposed cut-off
 terms       columns of base inertial parameters and of friction, in three forms
 regression  robust weighted least squares with standard errors for correlated noise
 fit         `identify`: delay, friction terms, fit and check on different motions
-current_gains  gains from current to effort
+motor_gains  gains from current to effort
 payloads    the payload of a link, from recordings, from poses at rest, or while the robot moves
 excitation  motions within limits that make parameters known
 result      `Identification`: parameters, errors, directions that the data do not show
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 from dyn_service.support.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from dyn_service.identification.current_gains import EffortGain, effort_gains
     from dyn_service.identification.excitation import (
         Excitation,
         ExcitationDesign,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
         design_excitation,
     )
     from dyn_service.identification.fit import identify
+    from dyn_service.identification.motor_gains import EffortGain, effort_gains
     from dyn_service.identification.payloads import PayloadEstimate, PayloadEstimator, identify_payload
     from dyn_service.identification.physical_robot import PhysicalIdentification, physical
     from dyn_service.identification.recordings import Recording, read_recording
@@ -74,7 +74,7 @@ __getattr__ = lazy_names(
             "Excitation ExcitationDesign FourierMotion KeepOut Peak design_excitation"
         ),
         "dyn_service.identification.fit": "identify",
-        "dyn_service.identification.current_gains": "EffortGain effort_gains",
+        "dyn_service.identification.motor_gains": "EffortGain effort_gains",
         "dyn_service.identification.payloads": "PayloadEstimate PayloadEstimator identify_payload",
         "dyn_service.identification.physical_robot": "PhysicalIdentification physical",
         "dyn_service.identification.recordings": "Recording read_recording",

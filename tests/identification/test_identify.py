@@ -50,9 +50,9 @@ def test_parameters_friction_and_delay_are_within_their_standard_errors() -> Non
 
 
 def test_ratios_of_errors_to_standard_errors() -> None:
-    ratio = ratios(leg(), 8)
-    # 144 ratios, of which those of one draw are correlated: their rms is within 0.75 and 1.35 (qa.identification: 1.0).
-    assert 0.75 < np.sqrt(np.mean(ratio**2)) < 1.35
+    ratio = ratios(leg(), 4)
+    # 72 ratios, of which those of one draw are correlated: 1.07 in 100 draws (qa.identification).
+    assert 0.7 < np.sqrt(np.mean(ratio**2)) < 1.4
 
 
 @pytest.mark.wide
