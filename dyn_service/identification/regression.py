@@ -7,11 +7,11 @@ reweighted least squares). P is the information of what was known before. With p
 joint j's rows that are no outliers, the covariance of the estimate is
 
     A^-1 B A^-1,   A = sum_j m_j / s_j^2 X_j^T X_j + P,
-    B = sum over lags l, joints i, j of Gamma_ij(l) / (s_i s_j) sum_t X_i(t)^T X_j(t + l) + P
+    B = sum over lags l, joints i, j of Gamma_ij(l) / (s_i s_j) sum_t X_i(t)^T X_j(t + l) + c^2 P
 
 Gamma(l) is the autocovariance of psi, weighted by Bartlett's window, so that noise that is correlated over time or
 between joints counts for as few samples as it is worth. The window's length is that of Andrews (1991). Both s_j and
-Gamma are divided by the share of freedom that the fit left to the residuals of the joint.
+Gamma are divided by the share of freedom that the fit left to the residuals of the joint. c is `CAUTION`.
 
 Source: P. Huber, 'Robust Statistics', 1981; W. Newey, K. West, 'A Simple, Positive Semi-Definite, Heteroskedasticity
 and Autocorrelation Consistent Covariance Matrix', 1987.
@@ -32,6 +32,11 @@ HUBER = 1.345
 
 MEDIAN_TO_DEVIATION = 1.4826
 """Standard deviation of normal noise relative to the median of its magnitude."""
+
+CAUTION = 3.0
+"""What was known before may be wrong by this factor more than P says, where the data do not show it: in a SCARA whose
+file had one mass off by 12 percent and was otherwise right, the standard error of this mass was 3.5 times too small.
+"""
 
 ITERATIONS, CONVERGED = 50, 1e-3
 """Of the reweighting; it ends when no noise changes by more than this share."""
@@ -134,7 +139,7 @@ def _with_covariance(
     inliers = ((np.abs(ratio) < HUBER) & used).sum(axis=0) / counts
     information = np.einsum("tjp,j,tjq->pq", scaled, inliers, scaled, optimize=True)
     lags = _window(psi, used)
-    meat, inflation = prior.copy(), np.zeros(len(noise))
+    meat, inflation = CAUTION**2 * prior, np.zeros(len(noise))
     for lag in range(lags + 1):
         later, earlier = slice(lag, None), slice(0, len(psi) - lag)
         pairs = np.maximum(used[earlier].astype(float).T @ used[later], 1.0)

@@ -7,7 +7,8 @@ of regressors alike at the cut-off itself, so that both sides of tau = Y theta a
 friction jumps.
 
 The cut-off is proposed from the spectrum of acceleration, S_a = (2 pi f)^4 S_q: the motion's spectrum falls, the
-noise of encoders rises as f^4, and the valley between them is where noise begins to exceed the motion.
+noise of encoders rises as f^4, and in the valley between them noise begins to exceed the motion. The cut-off is the
+upper end of the valley.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ SAMPLES_PER_CYCLE = 16.0
 
 LOWEST_CYCLES = 10.0
 """The proposed cut-off is at least this many cycles in the recording, at least `LOWEST_HZ`."""
+
+VALLEY_DEPTH = 2.0
+"""The cut-off is where the spectrum has risen by this factor above its valley, which is flat: more rows remain."""
 
 LOWEST_HZ, HIGHEST_SHARE = 1.0, 0.1
 """Bounds of a proposed cut-off; the upper one is a share of the sampling rate."""
@@ -76,7 +80,7 @@ class Motion:
 
 
 def propose_cutoff(recording: Recording) -> float:
-    """Returns the cut-off frequency in Hz: the valley of the spectrum of acceleration, see the module.
+    """Returns the cut-off frequency in Hz: the upper end of the valley of the spectrum of acceleration, see the module.
 
     The spectra of joints are divided by their values at the peak, and averaged as logarithms over joints and over
     bands of a sixth of an octave.
@@ -101,7 +105,8 @@ def propose_cutoff(recording: Recording) -> float:
     allowed = middle >= low
     if not allowed.any():
         return float(low)
-    return float(middle[allowed][np.argmin(level[allowed])])
+    middle, level = middle[allowed], level[allowed]
+    return float(middle[level <= level.min() + np.log(VALLEY_DEPTH)][-1])
 
 
 def filter_motion(
