@@ -25,8 +25,8 @@ _MODULES = sorted(
     if not path.name.startswith("__") and "templates" not in path.parts
 )
 OTHERS = {
-    "base", "bounds", "Function", "inputs", "loads", "loaded", "node", "outputs", "plant", "requests", "server",
-    "supervisor", "xarray",
+    "base", "bounds", "Function", "gains", "inputs", "loads", "loaded", "node", "outputs", "plant", "requests",
+    "server", "supervisor", "xarray",
 }  # fmt: skip
 """Variables, and fields of messages and files, that are called like a module; a package that may not be installed."""
 VARIABLES = {"robot": Robot, "client": Client}
