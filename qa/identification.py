@@ -1,4 +1,4 @@
-"""Standard errors of identified parameters beside their true errors: `python -m qa.identification --draws 100`.
+"""Standard errors of identified parameters and their true errors: `python -m qa.identification --draws 100`.
 
 A Panda arm, a UR5e, a SCARA and a leg of Solo 12 move along random sines for 20 s. Their masses, centres of mass and
 inertias differ from the files', and their joints have friction. Recordings have noise, steps of the numbers (19 bits a
@@ -40,15 +40,15 @@ def ratios(experiment: Experiment, draws: int, form: str = "effort") -> dict[str
     """Returns errors divided by predicted standard errors of parameters, friction and delay, in all draws."""
     result: dict[str, list[float]] = {"base parameters": [], "friction": [], "delay": []}
     for seed in range(draws):
-        found = identify(experiment.robot, experiment.recording(seed), check=0.0, form=form)
-        result["base parameters"] += list((found.estimate - experiment.truth) / found.standard_errors)
+        identification = identify(experiment.robot, experiment.recording(seed), check=0.0, form=form)
+        result["base parameters"] += list((identification.estimate - experiment.truth) / identification.standard_errors)
         for name, numbers in experiment.numbers.joints.items():
-            joint = found.friction[name]
+            joint = identification.friction[name]
             for kind, true in (("viscous", numbers.damping), ("coulomb", numbers.friction)):
                 if kind in joint.values:
                     result["friction"].append((joint.values[kind] - float(true)) / joint.standard_errors[kind])
-        if found.delay_error_s:
-            result["delay"].append((found.delay_s - experiment.errors.delay_s) / found.delay_error_s)
+        if identification.delay_error_s:
+            result["delay"].append((identification.delay_s - experiment.errors.delay_s) / identification.delay_error_s)
     return {name: np.array(x) for name, x in result.items()}
 
 
@@ -75,10 +75,10 @@ def compare(robot: Robot, recording: Recording, cutoff_hz: float | None) -> None
     middle = 0.5 * (recording.t[0] + recording.t[-1])
     halves = [recording.between(-np.inf, middle), recording.between(middle, np.inf)]
     for name, fit, check in (("second half", *halves), ("first half", *reversed(halves))):
-        found = identify(robot, fit, check=check, cutoff_hz=cutoff_hz)
-        plain = plain_least_squares(robot, fit, check, found.cutoff_hz)
-        print(f"rms error on the {name}, cut-off {found.cutoff_hz:.2f} Hz")
-        errors_by_model = physical(found).errors("check")
+        identification = identify(robot, fit, check=check, cutoff_hz=cutoff_hz)
+        plain = plain_least_squares(robot, fit, check, identification.cutoff_hz)
+        print(f"rms error on the {name}, cut-off {identification.cutoff_hz:.2f} Hz")
+        errors_by_model = physical(identification).errors("check")
         rows = {"file": "file", "identify": "least squares", "physical": "physical", "new files": "new files"}
         table = {"plain least squares": plain, **{row: errors_by_model[model] for row, model in rows.items()}}
         for row, errors in table.items():
@@ -104,8 +104,8 @@ def main() -> None:
     for name in arguments.robots:
         experiment = Experiment.of(ROBOTS[name](), seed=0)
         for part, ratio in ratios(experiment, arguments.draws, arguments.form).items():
-            rms, within = np.sqrt(np.mean(ratio**2)), np.mean(np.abs(ratio) < 1.96)
-            print(f"{name:<8}{part:<18}{ratio.size:>8}{rms:>11.3f}{within:>13.1%}", flush=True)
+            rms, share = np.sqrt(np.mean(ratio**2)), np.mean(np.abs(ratio) < 1.96)
+            print(f"{name:<8}{part:<18}{ratio.size:>8}{rms:>11.3f}{share:>13.1%}", flush=True)
 
 
 if __name__ == "__main__":

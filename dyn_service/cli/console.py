@@ -114,6 +114,19 @@ def assigned(arguments: list[str] | None) -> dict[str, str]:
     return values
 
 
+def number(text: str, option: str) -> float:
+    """Returns the number of an option; raises `UsageError` for other text."""
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option}: expected a number, found {text!r}") from None
+
+
+def assigned_numbers(arguments: list[str] | None, option: str) -> dict[str, float]:
+    """Returns the numbers of `name:=number` values of an option by name; raises `UsageError` for other values."""
+    return {name: number(text, option) for name, text in assigned(arguments).items()}
+
+
 def robot_file(file: Path) -> Path:
     """Returns the path of a robot file; for the name of a shipped robot, tells its path."""
     path = shipped.find_robot(file)

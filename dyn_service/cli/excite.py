@@ -18,6 +18,8 @@ from dyn_service.cli.console import (
     UsageError,
     XacroArguments,
     assigned,
+    assigned_numbers,
+    number,
     progress_bar,
     robot_file,
     say,
@@ -37,51 +39,59 @@ if TYPE_CHECKING:
 _SHOWN = 60
 """Characters of a parameter's name in the table."""
 
+_Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Goal file. (default: ROBOT_excitation.yaml)"),
+]
+_DesignFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A YAML file with numbers of the design; options override it."),
+]
+_Noise = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[JOINT:=]X",
+        help="Standard deviation of efforts, N m or N, of one joint or all. (default: 1 % of the effort limits)",
+    ),
+]
+_Start = Annotated[
+    list[str] | None,
+    typer.Option(metavar="JOINT:=X", help="Where the motion starts, rad or m. (default: middle of the limits)"),
+]
+_KeepOut = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="YAML",
+        help="A box that a point of a link may not enter, in m: {link: tool0, point: [0, 0, 0.1], "
+        "lower: [-2, -2, -1], upper: [2, 2, 0.05]}; point in link axes, corners in world axes. May be repeated.",
+    ),
+]
+_Objective = Annotated[
+    str | None,
+    typer.Option(
+        help="determinant: smallest errors over all parameters; condition: smallest condition number. "
+        "(default: determinant)"
+    ),
+]
+_Restarts = Annotated[
+    int | None, typer.Option(metavar="N", help="Random motions from which the search starts. (default: 2)")
+]
+
 
 def excite(
     file: RobotFile,
     arguments: XacroArguments = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Goal file. (default: ROBOT_excitation.yaml)"),
-    ] = None,
-    design: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A YAML file with numbers of the design; options override it."),
-    ] = None,
+    output: _Output = None,
+    design: _DesignFile = None,
     period: Annotated[float | None, typer.Option(metavar="S", help="Duration of a period, s. (default: 10)")] = None,
     harmonics: Annotated[int | None, typer.Option(metavar="N", help="Sines per joint. (default: 5)")] = None,
     periods: Annotated[int | None, typer.Option(metavar="N", help="Periods in the recording. (default: 5)")] = None,
-    noise: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[JOINT:=]X",
-            help="Standard deviation of efforts, N m or N, of one joint or all. (default: 1 % of the effort limits)",
-        ),
-    ] = None,
+    noise: _Noise = None,
     rate: Annotated[float | None, typer.Option(metavar="HZ", help="Samples per second. (default: 100)")] = None,
-    start: Annotated[
-        list[str] | None,
-        typer.Option(metavar="JOINT:=X", help="Where the motion starts, rad or m. (default: middle of the limits)"),
-    ] = None,
-    keep_out: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="YAML",
-            help="A box that a point of a link may not enter, in m: {link: tool0, point: [0, 0, 0.1], "
-            "lower: [-2, -2, -1], upper: [2, 2, 0.05]}; point in link axes, corners in world axes. May be repeated.",
-        ),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help="determinant: smallest errors over all parameters; condition: smallest condition number. "
-            "(default: determinant)"
-        ),
-    ] = None,
-    restarts: Annotated[
-        int | None, typer.Option(metavar="N", help="Random motions from which the search starts. (default: 2)")
-    ] = None,
+    start: _Start = None,
+    keep_out: _KeepOut = None,
+    objective: _Objective = None,
+    restarts: _Restarts = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Of the random motions. (default: 0)")] = None,
     mimic: Mimic = True,
     joints: Joints = None,
@@ -104,7 +114,7 @@ def excite(
         "restarts": restarts,
         "seed": seed,
         "noise": _noise(noise or []),
-        "start": {name: _number(text, "--start") for name, text in assigned(start).items()} or None,
+        "start": assigned_numbers(start, "--start") or None,
         "keep_out": [parsed(text, "--keep-out") for text in keep_out or []] or None,
     }
     numbers = _design(design, {name: value for name, value in options.items() if value is not None})
@@ -124,9 +134,14 @@ def excite(
         say_json(_as_json(plan))
     else:
         say(table(robot.name, plan))
+    tell(f"wrote {target} and {parameter_file}. To follow and record it, here on a simulated robot:")
+    _tell_commands(file, plan, target, parameter_file)
+
+
+def _tell_commands(file: Path, plan: Excitation, target: Path, parameter_file: Path) -> None:
+    """Shows the commands that follow and record the motion."""
     # 2 s in which the robot comes to rest and the next goal begins
     duration_s = plan.approach_s + plan.duration_s + 2.0
-    tell(f"wrote {target} and {parameter_file}. To follow and record it, here on a simulated robot:")
     launch = f"dyn launch robot robot:={file} controller:=trajectory_following params:={parameter_file}"
     tell(f"  {launch} clock:=lockstep --duration {math.ceil(duration_s)} --report report")
     tell(f"  dyn bag record --all -o {target.stem}.mcap    # during the launch, for a bag, too")
@@ -246,12 +261,5 @@ def _design(file: Path | None, options: dict[str, Any]) -> ExcitationDesign:
 def _noise(texts: list[str]) -> float | dict[str, float] | None:
     """Returns `[JOINT:=]X` as one number, or by joint."""
     if len(texts) == 1 and ":=" not in texts[0]:
-        return _number(texts[0], "--noise")
-    return {name: _number(text, "--noise") for name, text in assigned(texts).items()} or None
-
-
-def _number(text: str, option: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{option}: expected a number, found {text!r}") from None
+        return number(texts[0], "--noise")
+    return assigned_numbers(texts, "--noise") or None

@@ -18,6 +18,7 @@ from dyn_service.cli.console import (
     UsageError,
     XacroArguments,
     assigned,
+    assigned_numbers,
     robot_file,
     say,
     say_json,
@@ -56,7 +57,9 @@ _Check = Annotated[
 ]
 _Still = Annotated[
     list[str] | None,
-    typer.Option(metavar="JOINT:=POSITION", help="A joint that is not in the recording and stood still, rad or m."),
+    typer.Option(
+        "--still", metavar="JOINT:=POSITION", help="A joint that is not in the recording and stood still, rad or m."
+    ),
 ]
 _Columns = Annotated[
     str | None, typer.Option(metavar="NAMES", help="Joints of the columns of an NPZ file, separated by commas.")
@@ -92,7 +95,7 @@ def identify(
     form: Annotated[str, typer.Option(help="effort; momentum and energy need no accelerations.")] = "effort",
     cutoff: _Cutoff = None,
     delay: _Delay = None,
-    still: _Still = None,
+    rest_positions: _Still = None,
     columns: _Columns = None,
     topic: Annotated[str, typer.Option(metavar="TOPIC", help="Joint states of a bag.")] = "/joint_states",
     file_error: _FileError = 1.0,
@@ -116,12 +119,11 @@ def identify(
 
     file = robot_file(robot)
     _check_outputs(output, force)
-    positions = _positions(still)
+    positions = assigned_numbers(rest_positions, "--still")
     with _step(f"reading {recording}"):
         model = Robot.from_file(file, arguments=assigned(arguments), joints=joints, mimic=mimic)
-        options: dict[str, Any] = {"joints": _names(columns), "still": positions, "topic": topic}
-        motion = read_recording(recording, model, **options)
-        share = _share(check)
+        options: dict[str, Any] = {"joints": _names(columns), "rest_positions": positions, "topic": topic}
+        motion, share = read_recording(recording, model, **options), _share(check)
         check_motion: Any = read_recording(Path(check), model, **options) if check and share is None else share
     if payload is not None:
         return _identify_payload(model, motion, payload, positions, poses, output, json_output)
@@ -131,12 +133,9 @@ def identify(
     if check_motion is not None:
         options["check"] = check_motion
     with _step(f"identifying {len(model.joint_names)} joints from {motion.t[-1] - motion.t[0]:.3g} s of motion"):
-        identification = identified(model, motion, still=positions, **options)
+        identification = identified(model, motion, rest_positions=positions, **options)
         result = physical(identification, file_error=file_error, margin=margin)
-    output_files: dict[str, Any] = {"files": [], "notes": []}
-    if output is not None:
-        with _step(f"writing {output}"):
-            output_files = _write(result, recording, file, output, force)
+    output_files = _write(result, recording, file, output, force)
     if json_output:
         say_json(_as_map(result) | output_files | {"notes": list(map(asdict, output_files["notes"]))})
     else:
@@ -150,7 +149,13 @@ def identify(
 
 
 def _identify_payload(
-    model: Any, motion: Any, link: str, still: dict[str, float], poses: bool, output: Path | None, json_output: bool
+    model: Any,
+    motion: Any,
+    link: str,
+    rest_positions: dict[str, float],
+    poses: bool,
+    output: Path | None,
+    json_output: bool,
 ) -> int:
     from dyn_service.identification import identify_payload
 
@@ -158,9 +163,9 @@ def _identify_payload(
         raise UsageError("--payload prints an overlay and writes no robot file: leave out -o")
     with _step(f"identifying the payload of {link}"):
         if poses:
-            whole = motion.for_robot(model, still)
+            whole = motion.for_robot(model, rest_positions)
             motion = {"q": whole.q, "tau": whole.effort}
-        estimate = identify_payload(model, motion, link, still=still)
+        estimate = identify_payload(model, motion, link, rest_positions=rest_positions)
     payload = {"link": link, "mass": estimate.mass, "com": estimate.com.tolist(), "inertia": estimate.inertia.tolist()}
     if json_output:
         errors = estimate.standard_errors.tolist()
@@ -202,13 +207,6 @@ def _share(check: str | None) -> float | None:
         return None
 
 
-def _positions(still: list[str] | None) -> dict[str, float]:
-    try:
-        return {name: float(text) for name, text in assigned(still).items()}
-    except ValueError as error:
-        raise UsageError(f"--still: {error}") from None
-
-
 @contextmanager
 def _step(text: str) -> Iterator[None]:
     """Shows what is being done: on a terminal until it is done, else as a line."""
@@ -226,8 +224,12 @@ def _step(text: str) -> Iterator[None]:
         yield
 
 
-def _write(result: PhysicalIdentification, recording: Path, file: Path, output: Path, force: bool) -> dict[str, Any]:
+def _write(
+    result: PhysicalIdentification, recording: Path, file: Path, output: Path | None, force: bool
+) -> dict[str, Any]:
     """Writes the page, and the robot unless it is worse than its file; each file as a whole or not at all."""
+    if output is None:
+        return {"files": [], "notes": []}
     from dyn_service.graph.report.identification import identification_page
     from dyn_service.identification.robot_files import write_robot
     from dyn_service.support.files import replacement
@@ -236,7 +238,7 @@ def _write(result: PhysicalIdentification, recording: Path, file: Path, output: 
     html = identification_page(result, recording.name)
     files: list[Path] = []
     notes: list[Note] = []
-    with replacement(page) as target:
+    with _step(f"writing {output}"), replacement(page) as target:
         target.write(html.encode())
         if result.improves is not False:
             robot: Any = result.identification.robot

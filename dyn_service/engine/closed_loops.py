@@ -189,8 +189,8 @@ class Call:
             FailedPreconditionError: No joint is driven, or the drives cannot cause this motion.
         """
         loops = self.loops
-        driven = loops.driven
-        if driven is None or not driven.any():
+        motors = loops.driven
+        if motors is None or not motors.any():
             raise FailedPreconditionError(
                 f"{self.row.name} has no answer for robot '{loops.name}': no joint of its file is driven: add "
                 "'driven: true' to a joint in a joint file, a <transmission> with an <actuator> in URDF, or an "
@@ -198,14 +198,14 @@ class Call:
             )
         h = self.tree("inverse_dynamics", self.q, self.v, a)
         N_T = np.swapaxes(self.tangent.basis, -1, -2)
-        required, drives = times(N_T, h), self.tangent.drives(driven)
-        tau = times(pseudo_inverse(drives), required) * driven
+        required, drives = times(N_T, h), self.tangent.drives(motors)
+        tau = times(pseudo_inverse(drives), required) * motors
         missing = required - times(drives, tau)
         if (np.abs(missing) > UNSUPPORTED * times(np.abs(N_T), np.abs(h))).any():
-            self._check_supported(a, h, N_T, missing, driven)
+            self._check_supported(a, h, N_T, missing, motors)
         return tau, h
 
-    def _check_supported(self, a: Array, h: Array, N_T: Array, missing: Array, driven: Array) -> None:
+    def _check_supported(self, a: Array, h: Array, N_T: Array, missing: Array, motors: Array) -> None:
         """Refuses a motion that the drives cannot cause. missing: (..., nv), what they lack along N."""
         # h may be rounding of larger terms: those of the acceleration and those of the velocity and the weight.
         static = self.tree("inverse_dynamics", self.q, self.v, np.zeros(self.loops.nv))
@@ -217,7 +217,7 @@ class Call:
             return
         motion = np.abs(times(np.swapaxes(N_T, -1, -2), missing)) / self.tangent.unit
         motion = np.broadcast_to(motion, (*lacking.shape[:-1], motion.shape[-1]))[place]
-        joint = self.loops.configuration.velocity_joints[int(np.argmax(motion * (1.0 - driven)))]
+        joint = self.loops.configuration.velocity_joints[int(np.argmax(motion * (1.0 - motors)))]
         raise FailedPreconditionError(
             f"{self.row.name} has no answer{state_text(place)}: the drives cannot cause this motion of joint "
             f"'{joint}', which is passive; its acceleration must follow from forward_dynamics"
@@ -385,10 +385,7 @@ class ClosedLoops:
         sample = int(np.argmin(gaps.max(axis=-1)))
         joint = self.joints.joints[int(np.argmax(gaps[sample]))]
         error = state.error[sample, int(np.argmax(gaps[sample]))]
-        text = (
-            f"its loop closes in none of {SAMPLES} random configurations: the smallest gap is "
-            f"{np.linalg.norm(error[3:]):.3g} m and {np.linalg.norm(error[:3]):.3g} rad"
-        )
+        text = f"its loop closes in none of {SAMPLES} random configurations: the smallest gap is {_gap_text(error)}"
         return Note("warning", f"joint '{joint.name}'", text, joint.line, "open-loop")
 
     def freedom_at(self, tangent: Tangent, state: LoopState) -> Freedom:
@@ -439,8 +436,8 @@ class ClosedLoops:
             return
         error, name = state.error[place], self.joints.names[place[-1]]
         raise InvalidArgumentError(
-            f"{path} leaves the loop of joint '{name}' open{state_text(place[:-1])}: its gap is "
-            f"{np.linalg.norm(error[3:]):.3g} m and {np.linalg.norm(error[:3]):.3g} rad, closed are at most "
+            f"{path} leaves the loop of joint '{name}' open{state_text(place[:-1])}: its gap is {_gap_text(error)}, "
+            "closed are at most "
             f"{CLOSED * self.joints.sizes[place[-1]]:.3g} m and {CLOSED:g} rad; "
             f"assemble({path}) returns the nearest closed position",
             path=f"inputs.{path}",
@@ -613,6 +610,11 @@ class ClosedLoops:
             self.check_kept(state, a, state.bias, call.bias_size, acceleration)
 
 
+def _gap_text(error: Array) -> str:
+    """Returns the error (6,) of a loop joint, rad and m, as text."""
+    return f"{np.linalg.norm(error[3:]):.3g} m and {np.linalg.norm(error[:3]):.3g} rad"
+
+
 # Computations.
 
 
@@ -650,8 +652,7 @@ def assemble(robot: Any, q: Any, *, fixed: Sequence[str] | None = None) -> Array
         raise FailedPreconditionError(
             f"assemble found no closed position{state_text([int(k) for k in state])} near q within the limits: after "
             f"{iterations} iterations the loop of joint '{loops.joints.names[place[-1]]}' has a gap of "
-            f"{np.linalg.norm(gap[3:]):.3g} m and {np.linalg.norm(gap[:3]):.3g} rad; begin nearer to a closed "
-            "position, or fix fewer joints"
+            f"{_gap_text(gap)}; begin nearer to a closed position, or fix fewer joints"
         )
     return assembled.reshape(call.q.shape)
 

@@ -50,6 +50,12 @@ NOTES = (
 """Lines of the comment before a function."""
 
 
+def _loops_of(robot: Robot) -> ClosedLoops:
+    loops = robot.evaluator.closed_loops
+    assert loops is not None  # the caller exports robots without loops in another way
+    return loops
+
+
 def check_exported(robot: Robot, row: Query, extra: ExtraInputs) -> None:
     """Refuses what has no function for closed loops.
 
@@ -57,8 +63,7 @@ def check_exported(robot: Robot, row: Query, extra: ExtraInputs) -> None:
         UnimplementedError: No function computes the query.
         FailedPreconditionError: The robot has no kernels for regular states, or the drives do not determine the motion.
     """
-    loops = robot.evaluator.closed_loops
-    assert loops is not None
+    loops = _loops_of(robot)
     by_loops = row.name in _BY_LOOPS
     if row.parts or (answer_of(row).function is not None and not by_loops):
         reason = (
@@ -89,8 +94,7 @@ def check_exported(robot: Robot, row: Query, extra: ExtraInputs) -> None:
 
 def signature(robot: Robot, row: Query, method: str, variant: Variant) -> Signature:
     """Returns the signature of the kernel of a query."""
-    loops = robot.evaluator.closed_loops
-    assert loops is not None
+    loops = _loops_of(robot)
     if row.name not in _BY_LOOPS:
         return loops.tree.signature(row, method, variant)
     sizes = robot.sizes  # with one body per link, on which wrenches act, and rows of loop joints
@@ -100,8 +104,7 @@ def signature(robot: Robot, row: Query, method: str, variant: Variant) -> Signat
 
 def graph(robot: Robot, row: Query, method: str, kernel: Signature) -> Graph | Staged:
     """Returns the traced form of a kernel, with results that are NaN where they do not count."""
-    loops = robot.evaluator.closed_loops
-    assert loops is not None
+    loops = _loops_of(robot)
     return _step(loops, kernel, method) if row.name == "step" else _masked(loops, row, kernel)
 
 
@@ -198,8 +201,7 @@ def golden(
 
     links: those on which the function takes wrenches.
     """
-    loops, signature = robot.evaluator.closed_loops, function.signature
-    assert loops is not None
+    loops, signature = _loops_of(robot), function.signature
     rng, samples = np.random.default_rng(1), loops.simulation.samples
     with np.errstate(all="ignore"):
         references, _ = drawn_states(signature, robot.tree)

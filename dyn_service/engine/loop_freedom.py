@@ -99,13 +99,13 @@ def _undetermined(loops: ClosedLoops, N: Array) -> tuple[int, ...]:
     if loops.driven is None:
         return ()
     roots = np.array([name == ROOT_JOINT for name in loops.configuration.velocity_joints])
-    standing = (loops.driven > 0.0) | roots
+    stationary = (loops.driven > 0.0) | roots
     # N and directions that it lacks, which are no motions either.
-    blocked = np.concatenate([N[standing], np.diag((~N.any(axis=0)).astype(float))])
+    blocked = np.concatenate([N[stationary], np.diag((~N.any(axis=0)).astype(float))])
     _, s, Vt = np.linalg.svd(blocked)
     free = Vt[int((s > _PREFERRED).sum()) :]
     sizes = np.linalg.norm(N @ free.T, axis=-1)
-    return tuple(np.flatnonzero((sizes > _PREFERRED) & ~standing).tolist())
+    return tuple(np.flatnonzero((sizes > _PREFERRED) & ~stationary).tolist())
 
 
 SAMPLES, _GROUP, _ENOUGH = 24, 8, 4

@@ -45,8 +45,15 @@ from scipy.optimize import minimize
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.identification.fit import file_widths
-from dyn_service.identification.terms import THRESHOLD, FrictionTerm, InertialModel, inertial_model
+from dyn_service.identification.terms import (
+    FILE_PARAMETERS,
+    THRESHOLD,
+    FrictionTerm,
+    InertialModel,
+    file_widths,
+    friction_columns,
+    inertial_model,
+)
 from dyn_service.messages.builtin_interfaces import Duration
 from dyn_service.messages.trajectory_msgs import JointTrajectory, JointTrajectoryPoint
 from dyn_service.support.suggestions import did_you_mean
@@ -283,8 +290,7 @@ class _Problem:
         self.dependent = tuple(term.name for term in terms if term not in self.terms)
         parameters = robot.dynamic_parameters()
         theta = dict(zip(parameters.parameters, parameters.theta.tolist(), strict=True))
-        of_file = {"viscous": "damping", "coulomb": "friction"}
-        friction = [theta.get(f"{term.joint}.{of_file.get(term.kind)}", 0.0) for term in self.terms]
+        friction = [theta.get(f"{term.joint}.{FILE_PARAMETERS.get(term.kind)}", 0.0) for term in self.terms]
         self.values = np.concatenate([self.model.file_values, friction])
         order = np.arange(1.0, design.harmonics + 1)
         self.sines, self.cosines = null_space(order[None]), null_space(order[None] ** 2)
@@ -563,10 +569,7 @@ class _Problem:
 
 def _rows(model: InertialModel, terms: Sequence[FrictionTerm], states: Reference) -> Array:
     """Returns the columns (T, nv, p) of the inertial parameters and of friction."""
-    friction = np.zeros((*states.v.shape, len(terms)))
-    for k, term in enumerate(terms):
-        friction[:, term.index, k] = term.column(states.v)
-    return np.concatenate([model.effort_columns(*states), friction], axis=-1)
+    return np.concatenate([model.effort_columns(*states), friction_columns(terms, states.v)], axis=-1)
 
 
 def _log_determinant(M: Array) -> tuple[float, Array]:

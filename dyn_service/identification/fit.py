@@ -51,6 +51,7 @@ from dyn_service.identification.terms import (
     FrictionTerm,
     InertialModel,
     effort_rows,
+    file_widths,
     friction_rows,
     inertial_model,
 )
@@ -91,24 +92,24 @@ LEAST_SPEED = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """Rows of a motion in one form. inertial (m, rows, nb); spring (n, nv); used (m, rows)."""
+    """Rows of a motion in one form. inertial (m, rows, nb); spring (n, nv); mask (m, rows): the rows that count."""
 
     motion: Motion
     form: Form
     inertial: Array
     spring: Array
-    used: NDArray[np.bool_]
+    mask: NDArray[np.bool_]
 
     @classmethod
     def of(cls, model: InertialModel, motion: Motion, form: Form) -> _Sample:
         usable = usable_rows(motion)
-        used = np.asarray(usable.all(axis=1, keepdims=True)) if form == "energy" else usable
-        return cls(motion, form, model.rows(motion, form), model.spring_effort(motion.q), used)
+        mask = np.asarray(usable.all(axis=1, keepdims=True)) if form == "energy" else usable
+        return cls(motion, form, model.rows(motion, form), model.spring_effort(motion.q), mask)
 
     def target(self, delay_s: float) -> Array:
         """Efforts (m, rows) to be explained: measured, less those of springs of the file."""
-        measured = effort_rows(self.motion, self.motion.effort, self.form, delay_s)
-        return measured - effort_rows(self.motion, self.spring, self.form)
+        effort = effort_rows(self.motion, self.motion.effort, self.form, delay_s)
+        return effort - effort_rows(self.motion, self.spring, self.form)
 
     def columns(self, terms: Sequence[FrictionTerm], delay_s: float | None = None) -> Array:
         """All columns (m, rows, p); with a delay, the last one is the derivative of efforts there."""
@@ -128,7 +129,7 @@ def identify(
     form: Form = "effort",
     cutoff_hz: float | None = None,
     delay_s: float | None = None,
-    still: Mapping[str, float] | None = None,
+    rest_positions: Mapping[str, float] | None = None,
 ) -> Identification:
     """Returns base parameters and friction of a robot from a recording; see the module for the steps.
 
@@ -140,7 +141,7 @@ def identify(
         form: "effort", or without accelerations "momentum", "energy".
         cutoff_hz: Of the filters; None: `propose_cutoff` of the recording.
         delay_s: By which efforts arrive later than positions; None: it is estimated.
-        still: Positions of joints that are not in the recording because they stood still.
+        rest_positions: Positions of joints that are not in the recording because they stood still.
 
     Raises:
         InvalidArgumentError: An argument is out of its range, or the recording is too short for the cut-off.
@@ -149,14 +150,14 @@ def identify(
         UnimplementedError: The robot has closed loops, or joints whose position is no number.
     """
     _check_arguments(check, friction, form, delay_s)
-    recording = recording.for_robot(robot, still)
+    recording = recording.for_robot(robot, rest_positions)
     limits = robot.limits
     bounds = {"lower": limits.lower, "upper": limits.upper, "effort_limit": limits.efforts}
     motion = filter_motion(recording, cutoff_hz, **bounds)
     model = inertial_model(robot)
     sample = _Sample.of(model, motion, form)
     is_fit, is_check = _blocks(motion, 0.0 if isinstance(check, Recording) else check)
-    sample = replace(sample, used=sample.used & is_fit[:, None])
+    sample = replace(sample, mask=sample.mask & is_fit[:, None])
     slow, fast = _typical_states(model, motion)
     problem = _Problem(model, sample, slow, _reference_effort(motion))
     terms, delay, regression = _fitted(problem, first_terms(robot, motion, friction), friction, delay_s)
@@ -164,30 +165,20 @@ def identify(
     estimate, covariance = regression.estimate[:nb], regression.covariance[:nb, :nb]
     noise = _effort_noise(problem, regression)
     delay_error = float(np.sqrt(regression.covariance[-1, -1])) if delay_s is None and delay else 0.0
-    comparisons = [_comparison(model, sample.motion, terms, regression.estimate, delay, is_fit, is_check)]
+    comparisons = [_comparison(model, motion, terms, regression.estimate, delay, is_fit, is_check)]
     if isinstance(check, Recording):
-        other = filter_motion(check.for_robot(robot, still), motion.cutoff_hz, **bounds)
-        rows = len(kept_samples(other))
-        none, every = np.zeros(rows, dtype=bool), np.ones(rows, dtype=bool)
-        comparisons.append(_comparison(model, other, terms, regression.estimate, delay, none, every))
-    return Identification(
-        robot,
-        model,
-        estimate,
-        covariance,
+        other = filter_motion(check.for_robot(robot, rest_positions), motion.cutoff_hz, **bounds)
+        all_rows = np.ones(len(kept_samples(other)), dtype=bool)
+        comparisons.append(_comparison(model, other, terms, regression.estimate, delay, ~all_rows, all_rows))
+    information, unknown = (
         regression.information[:nb, :nb],
-        _by_joint(robot, terms, regression, nb),
-        noise,
-        delay,
-        delay_error,
-        motion.cutoff_hz,
-        form,
-        _joined(comparisons),
         unknown_directions(model, fast, estimate, covariance, noise),
-        regression.correlated_rows,
-        tuple(terms),
-        regression,
     )
+    return Identification(
+        robot, model, estimate, covariance, information, _by_joint(robot, terms, regression, nb), noise, delay,
+        delay_error, motion.cutoff_hz, form, _joined(comparisons), unknown, regression.correlated_rows, tuple(terms),
+        regression,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,9 +217,9 @@ class _Problem:
     def solve(self, terms: Sequence[FrictionTerm], delay_s: float, with_delay: bool) -> Regression:
         X = self.sample.columns(terms, delay_s if with_delay else None)
         nb, p = len(self.model.names), X.shape[-1]
-        used = int(self.sample.used.sum())
-        if used <= p:
-            text = f"the recording leaves {used} rows for {p} parameters; record longer, or raise cutoff_hz"
+        row_count = int(self.sample.mask.sum())
+        if row_count <= p:
+            text = f"the recording leaves {row_count} rows for {p} parameters; record longer, or raise cutoff_hz"
             raise FailedPreconditionError(text)
         prior = np.zeros((p, p))
         prior[:nb, :nb] = self.information() / self.share**2
@@ -239,7 +230,7 @@ class _Problem:
         if self.sample.form == "energy":
             prior[nb:, nb:] /= np.maximum(1.0, np.abs(self.sample.motion.v).max()) ** 2
         mean = np.concatenate([self.model.file_values, np.zeros(p - nb)])
-        return solve(X, self.sample.target(delay_s), self.sample.used, prior, mean)
+        return solve(X, self.sample.target(delay_s), self.sample.mask, prior, mean)
 
 
 def _fitted(
@@ -265,22 +256,22 @@ def _fitted(
     if estimated and abs(delay) < SIGNIFICANT_DELAY * np.sqrt(regression.covariance[-1, -1]):
         delay, estimated = 0.0, False
         regression = problem.solve(terms, delay, with_delay=False)
-    kept = _significant(problem, terms, regression)
-    return kept, delay, problem.solve(kept, delay, estimated) if len(kept) < len(terms) else regression
+    remaining = _significant(problem, terms, regression)
+    return remaining, delay, problem.solve(remaining, delay, estimated) if len(remaining) < len(terms) else regression
 
 
 def _significant(problem: _Problem, terms: Sequence[FrictionTerm], regression: Regression) -> list[FrictionTerm]:
     """Returns the terms left after the weakest is removed, one by one, until all are significant."""
-    first, kept = len(problem.model.names), list(range(len(terms)))
-    while kept:
+    first, remaining = len(problem.model.names), list(range(len(terms)))
+    while remaining:
         variance = np.diag(regression.covariance)
-        ratio = [abs(regression.estimate[first + k]) / np.sqrt(variance[first + k]) for k in kept]
-        strength = [x / SIGNIFICANT[terms[k].kind] for k, x in zip(kept, ratio, strict=True)]
+        ratio = [abs(regression.estimate[first + k]) / np.sqrt(variance[first + k]) for k in remaining]
+        strength = [x / SIGNIFICANT[terms[k].kind] for k, x in zip(remaining, ratio, strict=True)]
         weakest = int(np.argmin(strength))
         if strength[weakest] >= 1.0:
             break
-        regression = regression.without(first + kept.pop(weakest))
-    return [terms[k] for k in kept]
+        regression = regression.without(first + remaining.pop(weakest))
+    return [terms[k] for k in remaining]
 
 
 def _longest(problem: _Problem) -> float:
@@ -292,7 +283,7 @@ def _first_delay(problem: _Problem, terms: Sequence[FrictionTerm]) -> float:
     """Returns the delay of least residual, of some in steps of an eighth of a cycle of the cut-off."""
     sample, longest = problem.sample, _longest(problem)
     regression = problem.solve(terms, 0.0, with_delay=False)
-    weight = sample.used / regression.noise
+    weight = sample.mask / regression.noise
     X = sample.columns(terms) * weight[..., None]
     Q = np.linalg.qr(X.reshape(-1, X.shape[-1]))[0]
     steps = int(np.ceil(8.0 * longest * sample.motion.cutoff_hz))
@@ -310,7 +301,7 @@ def _with_speeds(
 ) -> list[FrictionTerm]:
     """Returns the terms with the widths, and the Stribeck terms, that reduce the residual significantly."""
     sample = problem.sample
-    weight = sample.used / regression.noise
+    weight = sample.mask / regression.noise
     y = (sample.target(delay) * weight).ravel()
     inertial = (sample.inertial * weight[..., None]).reshape(-1, sample.inertial.shape[-1])
     for index in sorted({term.index for term in terms if term.kind == "coulomb"}):
@@ -332,21 +323,21 @@ def _with_speeds_of_joint(
     local = [term for term in terms if term.index == index and term.kind in ("coulomb", "asymmetric")]
     rest = [term for term in terms if term not in local]
 
-    def weighted(some: Sequence[FrictionTerm]) -> Array:
-        X = friction_rows(sample.motion, some, sample.form) * weight[..., None]
-        return X.reshape(-1, len(some))
+    def weighted(subset: Sequence[FrictionTerm]) -> Array:
+        X = friction_rows(sample.motion, subset, sample.form) * weight[..., None]
+        return X.reshape(-1, len(subset))
 
     Q = np.linalg.qr(np.concatenate([inertial, weighted(rest)], axis=1))[0]
     r = y - Q @ (Q.T @ y)
-    freedom = max(1.0 - Q.shape[1] / max(int(sample.used.sum()), 1), 0.05)
+    freedom = max(1.0 - Q.shape[1] / max(int(sample.mask.sum()), 1), 0.05)
 
-    def remainder(some: Sequence[FrictionTerm]) -> Array:
-        part = weighted(some)
+    def remainder(subset: Sequence[FrictionTerm]) -> Array:
+        part = weighted(subset)
         basis = np.linalg.qr(part - Q @ (Q.T @ part))[0]
         return np.asarray(r - basis @ (basis.T @ r)).reshape(weight.shape)
 
-    def squares(some: Sequence[FrictionTerm]) -> float:
-        return float(np.sum(remainder(some) ** 2))
+    def squares(subset: Sequence[FrictionTerm]) -> float:
+        return float(np.sum(remainder(subset) ** 2))
 
     def searched(with_speed: Callable[[float], list[FrictionTerm]], present: list[FrictionTerm]) -> list[FrictionTerm]:
         speeds = SPEED_SHARES * fastest
@@ -365,8 +356,9 @@ def _with_speeds_of_joint(
 
 
 def _chance(residual: Array) -> float:
-    """Returns the reduction of squares by one parameter that is significant beside a residual, which may be correlated:
-    neighbouring rows of correlation rho count for (1 - rho) / (1 + rho) rows.
+    """Returns the reduction of squares by one parameter that is significant.
+
+    The residual may be correlated: neighbouring rows of correlation rho count for (1 - rho) / (1 + rho) rows.
     """
     variance = float(np.mean(residual**2))
     rho = float(np.clip(np.mean(residual[1:] * residual[:-1]) / max(variance, 1e-30), 0.0, 0.9))
@@ -386,15 +378,6 @@ def first_terms(robot: RobotQueries, motion: Motion, kinds: Collection[str]) -> 
     return terms
 
 
-def file_widths(robot: RobotQueries) -> Array:
-    """Returns the widths w of friction (nv,), from its column tanh(v / w) of the regressor."""
-    names, speed = robot.dynamic_parameters().parameters, 1e-3
-    zero = np.zeros(robot.nv)
-    Y = robot.inverse_dynamics_regressor(robot.neutral(), zero + speed, zero).regressor
-    columns = [names.index(f"{name}.friction") for name in robot.configuration.velocity_names]
-    return np.asarray(speed / np.arctanh(np.asarray(Y)[range(robot.nv), columns]))
-
-
 def _typical_states(model: InertialModel, motion: Motion) -> tuple[TypicalStates, TypicalStates]:
     """Returns states as fast as the recording, or `SLOWEST_SHARE` of the limit, and as fast as the robot can be."""
     v, a = np.abs(motion.v).max(axis=0), np.abs(motion.a).max(axis=0)
@@ -406,10 +389,10 @@ def _typical_states(model: InertialModel, motion: Motion) -> tuple[TypicalStates
 
 
 def _reference_effort(motion: Motion) -> Array:
-    """Rms of measured efforts (nv,), at least a hundredth of the largest, which also stands for unmeasured ones."""
+    """Rms of measured efforts (nv,), at least a hundredth of the largest, also for unmeasured ones."""
     rms = np.sqrt(np.mean(motion.effort**2, axis=0))
-    measured = motion.usable.any(axis=0)
-    return np.asarray(np.where(measured, np.maximum(rms, max(0.01 * rms.max(), 1e-9)), max(rms.max(), 1e-9)))
+    has_effort = motion.usable.any(axis=0)
+    return np.asarray(np.where(has_effort, np.maximum(rms, max(0.01 * rms.max(), 1e-9)), max(rms.max(), 1e-9)))
 
 
 def _effort_noise(problem: _Problem, regression: Regression) -> Array:
@@ -450,13 +433,13 @@ def _comparison(
     X = sample.columns(terms)
     fitted = X @ estimate[: X.shape[-1]] + spring
     file = smooth_rows(motion, np.asarray(model.robot.inverse_dynamics(motion.q, motion.v, motion.a)))
-    measured = sample.target(delay) + spring
-    return Comparison(motion.t[kept_samples(motion)], measured, file, fitted, sample.used, is_fit, is_check, X)
+    measurement = sample.target(delay) + spring
+    return Comparison(motion.t[kept_samples(motion)], measurement, file, fitted, sample.mask, is_fit, is_check, X)
 
 
 def _joined(comparisons: Sequence[Comparison]) -> Comparison:
-    names = ("t", "measured", "file", "fitted", "usable", "is_fit", "is_check", "columns")
-    return Comparison(*(np.concatenate([getattr(one, name) for one in comparisons]) for name in names))
+    names = ("t", "measurement", "file", "fitted", "usable", "is_fit", "is_check", "columns")
+    return Comparison(*(np.concatenate([getattr(comparison, name) for comparison in comparisons]) for name in names))
 
 
 def _by_joint(
@@ -466,13 +449,13 @@ def _by_joint(
     errors = np.sqrt(np.diag(regression.covariance))
     friction = {}
     for index, name in enumerate(robot.configuration.velocity_names):
-        own = {term.kind: k for k, term in enumerate(terms) if term.index == index}
-        values = {kind: float(regression.estimate[first + k]) for kind, k in own.items()}
+        term_index = {term.kind: k for k, term in enumerate(terms) if term.index == index}
+        values = {kind: float(regression.estimate[first + k]) for kind, k in term_index.items()}
         wide = (term.width for term in terms if term.index == index and term.kind not in ("viscous", "offset"))
         width = next(wide, float(widths[index]))
         speed = next((term.stribeck_speed for term in terms if term.index == index and term.kind == "stribeck"), None)
-        spread = {kind: float(errors[first + k]) for kind, k in own.items()}
-        friction[name] = JointFriction(name, values, spread, width, speed)
+        standard_errors = {kind: float(errors[first + k]) for kind, k in term_index.items()}
+        friction[name] = JointFriction(name, values, standard_errors, width, speed)
     return friction
 
 

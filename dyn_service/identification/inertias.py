@@ -29,15 +29,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-from dyn_service.model.parameters import COLUMNS, INERTIAL, LINEAR, ROWS
-from dyn_service.model.tree import Tree
+from dyn_service.model.parameters import COLUMNS, INERTIAL, LINEAR, ROWS, symmetric
 from dyn_service.support.optional import load
+
+if TYPE_CHECKING:
+    from dyn_service.engine.robot import Robot
+    from dyn_service.model.tree import Tree
 
 FILE_ERROR = 1.0
 """Default relative standard error of the file's numbers: a link may well have twice its mass."""
@@ -91,8 +94,7 @@ class PhysicalParameters:
 def pseudo_inertia(theta: Array) -> Array:
     """Returns the pseudo-inertias (..., 4, 4) of inertial parameters (..., 10), in the order of `INERTIAL`."""
     theta = np.asarray(theta, dtype=np.float64)
-    inertia = np.zeros((*theta.shape[:-1], 3, 3))
-    inertia[..., ROWS, COLUMNS] = inertia[..., COLUMNS, ROWS] = theta[..., 4:]
+    inertia = symmetric(theta[..., 4:])
     P = np.empty((*theta.shape[:-1], 4, 4))
     P[..., :3, :3] = 0.5 * np.trace(inertia, axis1=-2, axis2=-1)[..., None, None] * np.eye(3) - inertia
     P[..., :3, 3] = P[..., 3, :3] = theta[..., 1:4]
@@ -105,6 +107,12 @@ def inertial_parameters(P: Array) -> Array:
     Sigma = P[..., :3, :3]
     inertia = np.trace(Sigma, axis1=-2, axis2=-1)[..., None, None] * np.eye(3) - Sigma
     return np.concatenate([P[..., 3, 3:], P[..., :3, 3], inertia[..., ROWS, COLUMNS]], axis=-1)
+
+
+def central_moments(theta: Array) -> Array:
+    """Returns the second moments (3, 3) kg m^2 about the centre of mass of inertial parameters (10,)."""
+    h = theta[1:4]
+    return np.asarray(pseudo_inertia(theta)[:3, :3] - np.outer(h, h) / theta[0])
 
 
 def physical_parameters(
@@ -296,8 +304,7 @@ def _passive_scales(robot: Robot, prior: Array) -> Array:
 def _scale(theta: Array) -> Array:
     """Returns S, (4, 4), with S S^T = R the file's pseudo-inertia, in no direction flatter than `FLATTEST`."""
     m, c = theta[0], theta[1:4] / theta[0]
-    Sigma = pseudo_inertia(theta)[:3, :3] - m * np.outer(c, c)
-    eigenvalues, axes = np.linalg.eigh(Sigma)
+    eigenvalues, axes = np.linalg.eigh(central_moments(theta))
     # 1 mm of a point mass
     largest = max(eigenvalues[-1], 1e-6 * m)
     S = np.zeros((4, 4))

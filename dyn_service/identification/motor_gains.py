@@ -51,19 +51,19 @@ def effort_gains(
     recording = recording.for_robot(robot)
     motion = filter_motion(recording, cutoff_hz, lower=robot.limits.lower, upper=robot.limits.upper)
     model = inertial_model(robot)
-    known = model.effort_columns(motion.q, motion.v, motion.a) @ model.file_values + model.spring_effort(motion.q)
-    smooth, rate = smooth_rows(motion, known), smooth_rows(motion, known, order=1)
-    current, used = smooth_rows(motion, motion.effort), usable_rows(motion)
+    effort = model.effort_columns(motion.q, motion.v, motion.a) @ model.file_values + model.spring_effort(motion.q)
+    smooth, rate = smooth_rows(motion, effort), smooth_rows(motion, effort, order=1)
+    current, mask = smooth_rows(motion, motion.effort), usable_rows(motion)
     gains = {}
     for index, name in enumerate(robot.configuration.velocity_names):
         terms = [term for term in first_terms(robot, motion, friction) if term.index == index]
-        if not used[:, index].any():
+        if not mask[:, index].any():
             continue
         columns = [smooth[:, index], rate[:, index], *(smooth_rows(motion, term.column(motion.v)) for term in terms)]
         X = np.column_stack(columns)
         # Weak enough not to matter, so that a joint at rest is found undetermined, not singular.
         prior = np.diag(1e-9 * np.maximum(np.mean(X**2, axis=0), 1e-12) / max(float(np.var(current[:, index])), 1e-24))
-        fit = solve(X[:, None, :], current[:, [index]], used[:, [index]], prior, np.zeros(X.shape[1]))
+        fit = solve(X[:, None, :], current[:, [index]], mask[:, [index]], prior, np.zeros(X.shape[1]))
         inverse, error = float(fit.estimate[0]), float(np.sqrt(fit.covariance[0, 0]))
         if not abs(inverse) > LEAST_RATIO * error:
             text = f"joint '{name}': the motion does not determine its gain (1/K = {inverse:.3g} +- {error:.3g})"

@@ -33,8 +33,11 @@ import numpy as np
 
 from dyn_service.api.queries import Array, Overlay, Payload, RobotQueries
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from dyn_service.identification.inertias import inertial_parameters
 from dyn_service.identification.recordings import Recording
+from dyn_service.identification.regression import inflation
 from dyn_service.identification.signals import filter_motion
+from dyn_service.model.parameters import COLUMNS, ROWS, symmetric
 
 _LARGEST_MASS = 100.0
 """kg, standard deviation of the mass before any data: larger than what robots carry, so that it decides nothing that
@@ -60,8 +63,6 @@ _PERSISTENT = 5
 
 _DERIVATIVE_S = 1e-5
 """Step of the central difference of P along the motion: truncation (1e-10) and rounding (1e-11) are about equal."""
-
-_ROWS, _COLUMNS = np.triu_indices(3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +107,7 @@ class PayloadEstimate:
         ]
         lines += [_line(f"com {x}", c, e, "m") for x, c, e in zip("xyz", self.com, errors[1:4], strict=True)]
         names = ("Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz")
-        entries = self.inertia[_ROWS, _COLUMNS]
+        entries = self.inertia[ROWS, COLUMNS]
         lines += [_line(name, x, e, "kg m^2") for name, x, e in zip(names, entries, errors[4:], strict=True)]
         return "\n".join([*lines, *(f"unknown: {sentence}" for sentence in self.unknown)])
 
@@ -191,7 +192,7 @@ def identify_payload(
     recording: Mapping[str, Any] | Recording,
     link: str,
     *,
-    still: Mapping[str, float] | None = None,
+    rest_positions: Mapping[str, float] | None = None,
     friction: bool = True,
     window_s: float = 0.2,
     extent_m: float = 0.3,
@@ -204,7 +205,7 @@ def identify_payload(
             `dyn_service.graph.bags.recording` returns. A column of tau may be NaN: its effort was not measured.
             Without t or v: poses at rest, in any order. Or a `Recording`; without velocities it is filtered first.
         link: Its name.
-        still: Positions of joints that are not in a `Recording` because they stood still.
+        rest_positions: Positions of joints that are not in a `Recording` because they stood still.
         friction: Whether to estimate, per joint, Coulomb and viscous friction that the model lacks as well. Poses at
             rest do not show it: approach each pose from both sides.
         window_s: Length of a window, s; motion faster than 2 / window_s Hz has little weight.
@@ -217,7 +218,7 @@ def identify_payload(
         FailedPreconditionError: The robot has closed loops.
     """
     equations = _Equations(robot, link, friction)
-    columns = recording if isinstance(recording, Mapping) else _columns_of(robot, recording, still)
+    columns = recording if isinstance(recording, Mapping) else _columns_of(robot, recording, rest_positions)
     moving = "t" in columns and "v" in columns
     arrays = _checked(robot, columns, ("t", "q", "v", "tau") if moving else ("q", "tau"))
     _positive(window_s=window_s, extent_m=extent_m)
@@ -392,8 +393,10 @@ def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[
     return arrays
 
 
-def _columns_of(robot: RobotQueries, recording: Recording, still: Mapping[str, float] | None) -> dict[str, Array]:
-    whole = recording.for_robot(robot, still)
+def _columns_of(
+    robot: RobotQueries, recording: Recording, rest_positions: Mapping[str, float] | None
+) -> dict[str, Array]:
+    whole = recording.for_robot(robot, rest_positions)
     if whole.v is not None:
         return {"t": whole.t, "q": whole.q, "v": whole.v, "tau": whole.effort}
     motion = filter_motion(whole)
@@ -425,7 +428,7 @@ def _windows(t: Array, window_s: float) -> list[tuple[int, int]]:
 def _weighted(matrix: Array, right: Array, equations: _Equations, sensed: Array) -> tuple[Array, Array]:
     """Returns [R z] (size, size + 1) of the equations, each joint weighted by its noise, and the noise (nv,).
 
-    The noise is that of the residuals, in four rounds, times the root of the sum of their correlations in time.
+    The noise is that of the residuals, in four rounds, times the root of their `inflation` by correlation in time.
     sensed: (nv,) the other joints have infinite noise.
     """
     noise, prior = np.where(sensed, 0.01 * equations.scale, np.inf), _prior_rows(equations)
@@ -445,19 +448,8 @@ def _weighted(matrix: Array, right: Array, equations: _Equations, sensed: Array)
         # the weight of the joint that fits best by chance grows without bound.
         noise[sensed] = np.sqrt((squares + 10.0 * pooled) / (len(right) + 10.0))
         noise = np.maximum(noise, floor)
-    noise = noise * np.sqrt(_correlated(residual))
+    noise = noise * np.sqrt(inflation(residual, np.broadcast_to(sensed, residual.shape)))
     return _triangle(np.vstack([prior, _rows(matrix, right, noise)])), noise
-
-
-def _correlated(residual: Array) -> Array:
-    """Returns the sum of the correlations in time of residuals (n, nv), at least 1, by Bartlett's window (nv,)."""
-    n = len(residual)
-    lags = int(4.0 * (n / 100.0) ** (2.0 / 9.0))  # Newey and West, 1994
-    power = np.maximum((residual**2).sum(axis=0), np.finfo(float).tiny)
-    total = np.ones(residual.shape[1])
-    for k in range(1, min(lags, n - 1) + 1):
-        total += 2.0 * (1.0 - k / (lags + 1.0)) * (residual[k:] * residual[:-k]).sum(axis=0) / power
-    return np.asarray(np.maximum(total, 1.0))
 
 
 def _prior_rows(equations: _Equations) -> Array:
@@ -495,7 +487,7 @@ def _physical(equations: _Equations, factor: Array, noise: Array, extent_m: floa
         return np.vstack([R @ _theta(y)[1] @ dy_dx, dy_dx / widths[:, None]])
 
     mass = max(float(np.linalg.lstsq(R, z, rcond=1e-9)[0][0]), 0.01)
-    x = np.sqrt(mass) * np.array([1.0, 0.0, 0.0, 0.0, *extent_m / 3.0 * np.eye(3)[_ROWS, _COLUMNS]])
+    x = np.sqrt(mass) * np.array([1.0, 0.0, 0.0, 0.0, *extent_m / 3.0 * np.eye(3)[ROWS, COLUMNS]])
     bounds = np.array([1e-3, *[-np.inf] * 9]), np.full(10, np.inf)
     # With little of the prior first: the data alone are convex in the products of these variables, the prior is not.
     for width in (1e3, 1.0):
@@ -505,33 +497,22 @@ def _physical(equations: _Equations, factor: Array, noise: Array, extent_m: floa
         stops = {"xtol": 1e-10, "ftol": 1e-10, "gtol": None, "max_nfev": 200}
         x = least_squares(cost, x, slope, bounds, x_scale=steps, args=(width * sizes,), **stops).x
     y = _body(x)[0]
-    J = R @ _theta(y)[1]
+    slopes = _theta(y)[1]
+    J = R @ slopes
     covariance: Array = np.asarray(np.linalg.inv(J.T @ J + np.diag(sizes**-2.0)), dtype=np.float64)
+    # The inertia about the centre of mass follows from S as the one about the origin does.
     inertia_of = np.eye(10)
-    inertia_of[4:, 4:] = _INERTIA_OF_MOMENTS
-    S = _symmetric(y[4:])
+    inertia_of[4:, 4:] = slopes[4:, 4:]
     return PayloadEstimate(
         equations.link,
         float(y[0]),
         y[1:4],
-        np.trace(S) * np.eye(3) - S,
+        symmetric(slopes[4:, 4:] @ y[4:]),
         inertia_of @ covariance @ inertia_of.T,
         _unknown(equations.link, covariance, sizes, float(y[0])),
         noise,
         windows,
     )
-
-
-def _symmetric(entries: Array) -> Array:
-    S = np.zeros((3, 3))
-    S[_ROWS, _COLUMNS] = S[_COLUMNS, _ROWS] = entries
-    return S
-
-
-_INERTIA_OF_MOMENTS = np.stack(
-    [(np.trace(S) * np.eye(3) - S)[_ROWS, _COLUMNS] for S in map(_symmetric, np.eye(6))], axis=1
-)
-"""(6, 6), from the entries of S to those of the inertia tr(S) e - S."""
 
 
 def _body(x: Array) -> tuple[Array, Array]:
@@ -540,28 +521,26 @@ def _body(x: Array) -> tuple[Array, Array]:
     [[L, b], [0, d]] times its transpose is the pseudo-inertia, the second moments of (r, 1).
     """
     d, b, L = x[0], x[1:4], np.zeros((3, 3))
-    L[_COLUMNS, _ROWS] = x[4:]
+    L[COLUMNS, ROWS] = x[4:]
     derivative = np.zeros((10, 10))
     derivative[0, 0], derivative[1:4, 0], derivative[1:4, 1:4] = 2.0 * d, -b / d**2, np.eye(3) / d
-    for k, (i, j) in enumerate(zip(_COLUMNS, _ROWS, strict=True)):
+    for k, (i, j) in enumerate(zip(COLUMNS, ROWS, strict=True)):
         dL = np.zeros((3, 3))
         dL[i, j] = 1.0
-        derivative[4:, 4 + k] = (dL @ L.T + L @ dL.T)[_ROWS, _COLUMNS]
-    return np.concatenate([[d**2], b / d, (L @ L.T)[_ROWS, _COLUMNS]]), derivative
+        derivative[4:, 4 + k] = (dL @ L.T + L @ dL.T)[ROWS, COLUMNS]
+    return np.concatenate([[d**2], b / d, (L @ L.T)[ROWS, COLUMNS]]), derivative
 
 
 def _theta(y: Array) -> tuple[Array, Array]:
     """Returns theta (10,) of mass, com and central second moments y = (m, c, S), and dtheta/dy (10, 10)."""
-    m, c = y[0], y[1:4]
-    moments = y[4:] + m * np.outer(c, c)[_ROWS, _COLUMNS]
-    derivative = np.zeros((10, 10))
-    derivative[:4, 0] = 1.0, *c
-    derivative[1:4, 1:4] = m * np.eye(3)
-    derivative[4:, 0] = _INERTIA_OF_MOMENTS @ np.outer(c, c)[_ROWS, _COLUMNS]
-    for k, axis in enumerate(np.eye(3)):
-        derivative[4:, 1 + k] = m * _INERTIA_OF_MOMENTS @ (np.outer(axis, c) + np.outer(c, axis))[_ROWS, _COLUMNS]
-    derivative[4:, 4:] = _INERTIA_OF_MOMENTS
-    return np.concatenate([[m], m * c, _INERTIA_OF_MOMENTS @ moments]), derivative
+    m, r, unit = y[0], np.append(y[1:4], 1.0), np.eye(4)
+    P, slopes = m * np.outer(r, r), np.zeros((10, 4, 4))
+    P[:3, :3] += symmetric(y[4:])
+    slopes[0] = np.outer(r, r)
+    slopes[1:4] = [m * (np.outer(axis, r) + np.outer(r, axis)) for axis in unit[:3]]
+    slopes[4:, :3, :3] = symmetric(np.eye(6))
+    # Linear in the pseudo-inertia, so that its derivatives go the same way.
+    return inertial_parameters(P), inertial_parameters(slopes).T
 
 
 def _unknown(link: str, covariance: Array, sizes: Array, mass: float) -> tuple[str, ...]:

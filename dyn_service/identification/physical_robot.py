@@ -16,9 +16,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.identification.inertias import FILE_ERROR, MARGIN, PhysicalParameters, physical_parameters
 from dyn_service.identification.result import Comparison, Identification
-
-_OF_FILES = {"viscous": "damping", "coulomb": "friction"}
-"""Kinds of friction terms that a robot has, and their names there."""
+from dyn_service.identification.terms import FILE_PARAMETERS
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +102,13 @@ def physical(
     nb, terms, regression = len(identification.names), identification.terms, identification.regression
     parameters = robot.dynamic_parameters()
     column = {name: k for k, name in enumerate(parameters.parameters)}
-    of_files = [k for k, term in enumerate(terms) if term.kind in _OF_FILES]
+    of_files = [k for k, term in enumerate(terms) if term.kind in FILE_PARAMETERS]
     order = [*range(nb), *(nb + k for k in of_files)]
     order += [k for k in range(len(regression.estimate)) if k not in order]
     matrix = np.zeros((nb + len(of_files), len(column)))
     matrix[:nb] = identification.model.combinations
     for row, k in enumerate(of_files, start=nb):
-        matrix[row, column[f"{terms[k].joint}.{_OF_FILES[terms[k].kind]}"]] = 1.0
+        matrix[row, column[f"{terms[k].joint}.{FILE_PARAMETERS[terms[k].kind]}"]] = 1.0
     result = physical_parameters(
         robot,
         matrix,
@@ -139,13 +137,13 @@ def _moved(comparison: Comparison, step: Array) -> Comparison:
 
 def _without_removed_friction(identification: Identification, theta: Array, column: dict[str, int]) -> Array:
     """Returns the file's parameters without friction of joints that were measured, which the terms replace."""
-    fitted_terms = {(term.joint, _OF_FILES.get(term.kind)) for term in identification.terms}
+    fitted_terms = {(term.joint, FILE_PARAMETERS.get(term.kind)) for term in identification.terms}
     usable = np.atleast_1d(identification.comparison.usable.any(axis=0))
     has_effort = dict(zip(identification.joints, usable, strict=True))
     theta = theta.copy()
     for joint in identification.robot.description.joints:
         leader = joint.mimic.joint if joint.mimic else joint.name
-        for part in _OF_FILES.values():
+        for part in FILE_PARAMETERS.values():
             # A follower's friction is part of its leader's term.
             if has_effort.get(leader) and (joint.mimic or (joint.name, part) not in fitted_terms):
                 theta[column[f"{joint.name}.{part}"]] = 0.0

@@ -113,11 +113,11 @@ class Recording:
             raise NotFoundError(text, path="gains")
         return replace(self, effort=self.effort * [float(gains[name]) for name in self.joints])
 
-    def for_robot(self, robot: RobotQueries, still: Mapping[str, float] | None = None) -> Recording:
+    def for_robot(self, robot: RobotQueries, rest_positions: Mapping[str, float] | None = None) -> Recording:
         """Returns the columns in the order of the robot's joints; other joints are dropped.
 
-        still: positions (rad, m) of joints that are not in the recording because they stood still; their efforts
-        count as not measured.
+        rest_positions: positions (rad, m) of joints that are not in the recording because they stood still; their
+        efforts count as not measured.
 
         Raises:
             NotFoundError: A joint of the robot is not in the recording.
@@ -125,14 +125,14 @@ class Recording:
                 base.
         """
         names = _single_joints(robot)
-        still = still or {}
-        missing = [name for name in names if name not in self.joints and name not in still]
+        rest_positions = rest_positions or {}
+        missing = [name for name in names if name not in self.joints and name not in rest_positions]
         if missing:
             hint = known_instead(
                 missing[0], [name for name in self.joints if name not in names], "its other joints are"
             )
             text = f"joint '{missing[0]}' of robot '{robot.name}' is not in the recording{hint}; if it stood still, "
-            raise NotFoundError(f"{text}give its position: still={{'{missing[0]}': 0.0}}", path="joints")
+            raise NotFoundError(f"{text}give its position: rest_positions={{'{missing[0]}': 0.0}}", path="joints")
         index = {name: k for k, name in enumerate(self.joints)}
         q, v, effort = (np.empty((len(self), len(names))) for _ in range(3))
         for k, name in enumerate(names):
@@ -140,7 +140,7 @@ class Recording:
                 q[:, k], effort[:, k] = self.q[:, index[name]], self.effort[:, index[name]]
                 v[:, k] = 0.0 if self.v is None else self.v[:, index[name]]
             else:
-                q[:, k], v[:, k], effort[:, k] = float(still[name]), 0.0, np.nan
+                q[:, k], v[:, k], effort[:, k] = float(rest_positions[name]), 0.0, np.nan
         return Recording(self.t, q, effort, names, None if self.v is None else v)
 
 
@@ -149,14 +149,14 @@ def read_recording(
     robot: RobotQueries,
     *,
     joints: Sequence[str] | None = None,
-    still: Mapping[str, float] | None = None,
+    rest_positions: Mapping[str, float] | None = None,
     topic: str = "/joint_states",
 ) -> Recording:
     """Returns the recording in a file, in the order of the robot's joints.
 
     path: a CSV file, a file of `numpy.savez`, a launch's report, a bag of this package or of ROS 2 (MCAP), or, by
     rosbags, a bag of ROS 1 or a folder of SQLite. joints: of the columns of an NPZ file without `joints`; None: the
-    robot's. still: as for `Recording.for_robot`. topic: joint states of a bag.
+    robot's. rest_positions: as for `Recording.for_robot`. topic: joint states of a bag.
 
     Raises:
         NotFoundError: The file, the topic or a joint does not exist.
@@ -166,22 +166,22 @@ def read_recording(
     if not path.exists():
         raise NotFoundError(f"recording {str(path)!r} does not exist")
     if path.suffix == ".csv":
-        found = _from_csv(path)
+        recording = _from_csv(path)
     elif path.suffix == ".npz" and path.name != "recording.npz":
-        found = _from_npz(path, tuple(joints or _single_joints(robot)))
+        recording = _from_npz(path, tuple(joints or _single_joints(robot)))
     elif path.suffix == ".bag" or (path.is_dir() and any(path.glob("*.db3"))):
-        found = _from_rosbag(path, topic)
+        recording = _from_rosbag(path, topic)
     else:
         motion = upward("recording")(robot, path, topic)
-        found = _from_arrays(motion, tuple(robot.joint_names), path)
-    return found.for_robot(robot, still)
+        recording = _from_arrays(motion, tuple(robot.joint_names), path)
+    return recording.for_robot(robot, rest_positions)
 
 
 def _single_joints(robot: RobotQueries) -> tuple[str, ...]:
     configuration = robot.configuration
     if configuration.several or not configuration.flat or robot.description.loop_joints:
-        several = [name for name, _ in configuration.several]
-        cause = f"joint '{several[0]}' has several degrees of freedom" if several else "it has closed loops"
+        multi_dof = [name for name, _ in configuration.several]
+        cause = f"joint '{multi_dof[0]}' has several degrees of freedom" if multi_dof else "it has closed loops"
         text = f"robot '{robot.name}' cannot be identified from recordings: {cause}; use inverse_dynamics_regressor"
         raise UnimplementedError(text, path="robot")
     return configuration.velocity_names

@@ -35,7 +35,7 @@ MEDIAN_TO_DEVIATION = 1.4826
 
 CAUTION = 3.0
 """What was known before may be wrong by this factor more than P says, where the data do not show it: in a SCARA whose
-file had one mass off by 12 percent and was otherwise right, the standard error of this mass was 3.5 times too small.
+file had one mass off by 12 percent and else was right, the standard error of this mass was 3.5 times too small.
 """
 
 ITERATIONS, CONVERGED = 50, 1e-3
@@ -68,29 +68,29 @@ class Regression:
         return replace(self, estimate=estimate, covariance=covariance)
 
 
-def solve(X: Array, y: Array, used: NDArray[np.bool_], prior: Array, prior_mean: Array) -> Regression:
-    """Returns the regression of y (m, joints) on X (m, joints, p) in the rows that are used (m, joints).
+def solve(X: Array, y: Array, mask: NDArray[np.bool_], prior: Array, prior_mean: Array) -> Regression:
+    """Returns the regression of y (m, joints) on X (m, joints, p) in the rows of a mask (m, joints).
 
     prior (p, p): positive definite. prior_mean (p,): beta_0. P is the prior times the mean inflation of residuals,
     since correlated rows count for fewer.
     """
-    independent = _iterated(X, y, used, prior, prior_mean)
+    independent = _iterated(X, y, mask, prior, prior_mean)
     scale = float(np.mean(independent.inflation))
-    return replace(_iterated(X, y, used, prior * scale, prior_mean, independent), prior_scale=scale)
+    return replace(_iterated(X, y, mask, prior * scale, prior_mean, independent), prior_scale=scale)
 
 
 def _iterated(
-    X: Array, y: Array, used: NDArray[np.bool_], prior: Array, prior_mean: Array, start: Regression | None = None
+    X: Array, y: Array, mask: NDArray[np.bool_], prior: Array, prior_mean: Array, start: Regression | None = None
 ) -> Regression:
     """Returns the regression of reweighted least squares, with P = prior, from the noise and residual of another."""
     joints, p = X.shape[1:]
     root = np.linalg.cholesky(prior).T
-    matrices, targets = [X[used[:, j], j] for j in range(joints)], [y[used[:, j], j] for j in range(joints)]
+    matrices, targets = [X[mask[:, j], j] for j in range(joints)], [y[mask[:, j], j] for j in range(joints)]
     noise = np.array([max(float(np.std(target)), 1e-12) if len(target) else 1.0 for target in targets])
     weights = [np.ones(len(target)) for target in targets]
     if start is not None:
         noise = start.noise
-        weights = [_huber(start.residual[used[:, j], j], noise[j]) for j in range(joints)]
+        weights = [_huber(start.residual[mask[:, j], j], noise[j]) for j in range(joints)]
     beta = prior_mean
     for _ in range(ITERATIONS):
         rows = [np.sqrt(w)[:, None] / s * M for w, s, M in zip(weights, noise, matrices, strict=True)]
@@ -111,8 +111,8 @@ def _iterated(
             break
     residual = np.full(y.shape, np.nan)
     for j, r in enumerate(residuals):
-        residual[used[:, j], j] = r
-    return _with_covariance(X, used, residual, noise, freedom, beta, prior)
+        residual[mask[:, j], j] = r
+    return _with_covariance(X, mask, residual, noise, freedom, beta, prior)
 
 
 def _huber(residual: Array, noise: float) -> Array:
@@ -130,32 +130,50 @@ def _deviation(residual: Array) -> float:
 
 
 def _with_covariance(
-    X: Array, used: NDArray[np.bool_], residual: Array, noise: Array, freedom: Array, beta: Array, prior: Array
+    X: Array, mask: NDArray[np.bool_], residual: Array, noise: Array, freedom: Array, beta: Array, prior: Array
 ) -> Regression:
-    scaled = np.where(used[..., None], X, 0.0) / noise[:, None]
-    ratio = np.where(used, residual, 0.0) / noise
+    weighted_X = np.where(mask[..., None], X, 0.0) / noise[:, None]
+    ratio = np.where(mask, residual, 0.0) / noise
     psi = np.clip(ratio, -HUBER, HUBER) / np.sqrt(freedom)
-    counts = np.maximum(used.sum(axis=0), 1)
-    inliers = ((np.abs(ratio) < HUBER) & used).sum(axis=0) / counts
-    information = np.einsum("tjp,j,tjq->pq", scaled, inliers, scaled, optimize=True)
-    lags = _window(psi, used)
-    meat, inflation = CAUTION**2 * prior, np.zeros(len(noise))
-    for lag in range(lags + 1):
-        later, earlier = slice(lag, None), slice(0, len(psi) - lag)
-        pairs = np.maximum(used[earlier].astype(float).T @ used[later], 1.0)
-        gamma = (1.0 - lag / (lags + 1.0)) * (psi[earlier].T @ psi[later]) / pairs
-        part = np.einsum("tip,ij,tjq->pq", scaled[earlier], gamma, scaled[later], optimize=True)
-        inflation += np.diag(gamma) * (1.0 if lag == 0 else 2.0)
+    counts = np.maximum(mask.sum(axis=0), 1)
+    inliers = ((np.abs(ratio) < HUBER) & mask).sum(axis=0) / counts
+    information = np.einsum("tjp,j,tjq->pq", weighted_X, inliers, weighted_X, optimize=True)
+    gammas = _autocovariances(psi, mask)
+    meat = CAUTION**2 * prior
+    for lag, gamma in enumerate(gammas):
+        part = np.einsum("tip,ij,tjq->pq", weighted_X[: len(psi) - lag], gamma, weighted_X[lag:], optimize=True)
         meat += part if lag == 0 else part + part.T
     # Scaled to a diagonal of ones, because units of parameters differ by powers of ten.
     size = np.sqrt(np.diag(information + prior))
     inverse = np.linalg.inv((information + prior) / np.outer(size, size)) / np.outer(size, size)
-    variance = np.maximum(np.sum(psi**2, axis=0) / counts, np.finfo(float).tiny)
-    covariance, ratio = inverse @ meat @ inverse, np.maximum(inflation / variance, 1.0)
-    return Regression(beta, covariance, inverse, 1.0, information, noise, residual, lags, ratio)
+    covariance = inverse @ meat @ inverse
+    return Regression(
+        beta, covariance, inverse, 1.0, information, noise, residual, len(gammas) - 1, _inflation_of(gammas)
+    )
 
 
-def _window(psi: Array, used: NDArray[np.bool_]) -> int:
+def inflation(residual: Array, mask: NDArray[np.bool_]) -> Array:
+    """Returns the variance of a mean of residuals (m, joints) relative to independent ones, at least 1, (joints,)."""
+    return _inflation_of(_autocovariances(np.where(mask, residual, 0.0), mask))
+
+
+def _inflation_of(gammas: Array) -> Array:
+    variance = np.maximum(np.diag(gammas[0]), np.finfo(float).tiny)
+    total = np.diagonal(gammas, axis1=1, axis2=2).sum(axis=0)
+    return np.asarray(np.maximum(2.0 * total / variance - 1.0, 1.0))
+
+
+def _autocovariances(psi: Array, mask: NDArray[np.bool_]) -> Array:
+    """Returns Gamma (lags, joints, joints) of the module, weighted by Bartlett's window; psi is 0 in unused rows."""
+    lags, gammas = _window(psi), []
+    for lag in range(lags + 1):
+        first, second = slice(0, len(psi) - lag), slice(lag, None)
+        pairs = np.maximum(mask[first].astype(float).T @ mask[second], 1.0)
+        gammas.append((1.0 - lag / (lags + 1.0)) * (psi[first].T @ psi[second]) / pairs)
+    return np.array(gammas)
+
+
+def _window(psi: Array) -> int:
     """Andrews' length of Bartlett's window, from the correlation of neighbouring rows of each joint."""
     count = len(psi)
     if count < 4:

@@ -14,7 +14,7 @@ from dyn_service.identification.regression import Regression
 from dyn_service.identification.terms import FrictionTerm, InertialModel
 
 TYPICAL_STATES = 300
-"""Random states within limits that stand for the motions of a robot."""
+"""Random states within limits that represent the motions of a robot."""
 
 REACH_TIME_S = 0.2
 """The fastest motions of a robot reach its velocity limit within this time."""
@@ -71,13 +71,13 @@ class UnknownDirection:
 class Comparison:
     """Measured and computed efforts, all filtered alike.
 
-    t (m,) s; measured, file, fitted (m, nv): effort measured, of the robot's file, of the identification. usable
+    t (m,) s; measurement, file, fitted (m, nv): effort measured, of the robot's file, of the identification. usable
     (m, nv). is_check (m,): whether the row checks; the others were fitted, except for those in neither. columns (m, nv,
     p): of the base parameters, then of the friction terms; fitted = columns estimate + springs.
     """
 
     t: Array
-    measured: Array
+    measurement: Array
     file: Array
     fitted: Array
     usable: NDArray[np.bool_]
@@ -88,7 +88,7 @@ class Comparison:
     def rms(self, model: str, part: str) -> Array:
         """Rms error (nv,) of `model`, "file" or "fitted", in the rows of `part`, "fit" or "check"; NaN without rows."""
         rows = self.usable & (self.is_fit if part == "fit" else self.is_check)[:, None]
-        error = np.where(rows, self.measured - getattr(self, model), 0.0)
+        error = np.where(rows, self.measurement - getattr(self, model), 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(np.sqrt(np.sum(error**2, axis=0) / rows.sum(axis=0)))
 
@@ -204,8 +204,8 @@ class TypicalStates:
 
     def information(self, effort: Array) -> Array:
         """Mean of Y_b^T diag(effort^-2) Y_b (nb, nb): what one state shows if efforts (nv,) are its errors."""
-        scaled = self.columns / effort[:, None]
-        return np.asarray(np.einsum("tjp,tjq->pq", scaled, scaled, optimize=True) / len(self.q))
+        weighted_columns = self.columns / effort[:, None]
+        return np.asarray(np.einsum("tjp,tjq->pq", weighted_columns, weighted_columns, optimize=True) / len(self.q))
 
 
 def unknown_directions(
@@ -243,8 +243,8 @@ def unknown_directions(
 
 def _short(name: str) -> str:
     """The first parameter of a combination, with the number of the others."""
-    first, *others = name.replace(" - ", " + ").split(" + ")
-    return first if not others else f"{first} and {len(others)} more"
+    first, *rest = name.replace(" - ", " + ").split(" + ")
+    return first if not rest else f"{first} and {len(rest)} more"
 
 
 def _revealing_motion(model: InertialModel, states: TypicalStates, direction: Array, joint: int) -> str:
@@ -254,13 +254,13 @@ def _revealing_motion(model: InertialModel, states: TypicalStates, direction: Ar
     def effect(v: Array, a: Array) -> Array:
         return np.asarray(model.effort_columns(states.q, v, a)[:, joint] @ direction)
 
-    still = effect(zero, zero)
-    effects = {f"still poses show it in the effort of {names[joint]}": still}
+    static_effect = effect(zero, zero)
+    effects = {f"still poses show it in the effort of {names[joint]}": static_effect}
     for k, name in enumerate(names):
-        alone = zero.copy()
-        alone[:, k] = states.a[:, k]
+        single_a = zero.copy()
+        single_a[:, k] = states.a[:, k]
         text = f"accelerations of {name} up to {np.abs(states.a[:, k]).max():.3g}"
-        effects[f"{text} show it in the effort of {names[joint]}"] = effect(zero, alone) - still
+        effects[f"{text} show it in the effort of {names[joint]}"] = effect(zero, single_a) - static_effect
     fast = f"fast motions of several joints show it in the effort of {names[joint]}"
-    effects[fast] = effect(states.v, zero) - still
+    effects[fast] = effect(states.v, zero) - static_effect
     return max(effects, key=lambda text: float(np.mean(effects[text] ** 2)))

@@ -14,7 +14,7 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.description import Description, Inertial, Note
 from dyn_service.model.inertia import BodyInertia
-from dyn_service.model.parameters import COLUMNS, INERTIAL, LINEAR, ROWS
+from dyn_service.model.parameters import COLUMNS, INERTIAL, LINEAR, ROWS, symmetric
 from dyn_service.parsing.conversion import write_files
 from dyn_service.parsing.joint_files import JOINTS_SUFFIX
 from dyn_service.support.logs import printable
@@ -71,9 +71,7 @@ def _inertial(numbers: Array) -> Inertial | None:
     """Returns the inertial element of parameters (10,), in the axes of the link; None for a link without mass."""
     if not numbers[0]:
         return None
-    about_origin = np.zeros((3, 3))
-    about_origin[ROWS, COLUMNS] = about_origin[COLUMNS, ROWS] = numbers[4:]
-    body = BodyInertia(float(numbers[0]), numbers[1:4], about_origin)
+    body = BodyInertia(float(numbers[0]), numbers[1:4], symmetric(numbers[4:]))
     return Inertial(body.mass, body.com, np.eye(3), body.about_com)
 
 

@@ -102,10 +102,10 @@ def propose_cutoff(recording: Recording) -> float:
     bands = [k for k in range(1, len(edges)) if (band == k).any()]
     level = np.array([np.log(S_a[band == k].mean(axis=0) + np.finfo(float).tiny) for k in bands]).mean(axis=1)
     middle = np.array([np.exp(np.log(frequency[1:][band == k]).mean()) for k in bands])
-    allowed = middle >= low
-    if not allowed.any():
+    in_range = middle >= low
+    if not in_range.any():
         return float(low)
-    middle, level = middle[allowed], level[allowed]
+    middle, level = middle[in_range], level[in_range]
     return float(middle[level <= level.min() + np.log(VALLEY_DEPTH)][-1])
 
 
@@ -143,10 +143,19 @@ def filter_motion(
         # Below half of the new rate, so that thinning out folds no noise into the band of the cut-off.
         effort = _low_pass(effort, 0.4 * rate / thinned, rate) if thinned > 1 else effort
         position = interpolate.make_interp_spline(t, q, k=5)
-        near = np.searchsorted(recording.t[rows], t, side="right") - 1
-        kept = slice(edge, len(t) - edge, thinned)
-        rates = (position.derivative(order)(t[kept]) for order in (1, 2))
-        pieces.append((t[kept], q[kept], *rates, effort[kept], usable[rows][near][kept], np.full(len(t[kept]), number)))
+        nearest_row = np.searchsorted(recording.t[rows], t, side="right") - 1
+        inner = slice(edge, len(t) - edge, thinned)
+        rates = (position.derivative(order)(t[inner]) for order in (1, 2))
+        pieces.append(
+            (
+                t[inner],
+                q[inner],
+                *rates,
+                effort[inner],
+                usable[rows][nearest_row][inner],
+                np.full(len(t[inner]), number),
+            )
+        )
     if not pieces:
         text = f"no part of the recording without a gap is longer than {4.0 * EDGE_CYCLES / cutoff:.3g} s, four cycles"
         raise InvalidArgumentError(f"{text} of the cut-off {cutoff:.3g} Hz; record longer, or raise cutoff_hz")
@@ -160,31 +169,31 @@ def smooth_rows(motion: Motion, x: Array, order: int = 0, shift_s: float = 0.0) 
     order: 1 returns the derivative to time of the filtered x. shift_s: x at t + shift_s.
     """
     rows = []
-    for part, kept in zip(motion.parts(), _kept(motion), strict=True):
+    for part, inner in zip(motion.parts(), _kept(motion), strict=True):
         smooth = _low_pass(x[part], motion.cutoff_hz, motion.rate_hz)
         if order or shift_s:
             t = motion.t[part]
-            smooth = interpolate.make_interp_spline(t, smooth, k=5)(t[kept] + shift_s, nu=order)
+            smooth = interpolate.make_interp_spline(t, smooth, k=5)(t[inner] + shift_s, nu=order)
             rows.append(smooth)
         else:
-            rows.append(smooth[kept])
+            rows.append(smooth[inner])
     return np.concatenate(rows)
 
 
 def kept_samples(motion: Motion) -> NDArray[np.intp]:
     """Returns the indices in the motion of the rows of `smooth_rows`."""
     samples = np.arange(len(motion.t))
-    return np.concatenate([samples[part][kept] for part, kept in zip(motion.parts(), _kept(motion), strict=True)])
+    return np.concatenate([samples[part][inner] for part, inner in zip(motion.parts(), _kept(motion), strict=True)])
 
 
 def usable_rows(motion: Motion) -> NDArray[np.bool_]:
     """Returns for each row of `smooth_rows` and joint whether all samples that the filter mixes are usable."""
     width = 2 * int(np.ceil(motion.rate_hz / (2.0 * motion.cutoff_hz))) + 1
     rows = []
-    for part, kept in zip(motion.parts(), _kept(motion), strict=True):
+    for part, inner in zip(motion.parts(), _kept(motion), strict=True):
         unusable = ~motion.usable[part]
-        spread = signal.oaconvolve(unusable.astype(float), np.ones((width, 1)), mode="same", axes=0) > 0.5
-        rows.append(~spread[kept])
+        mixed = signal.oaconvolve(unusable.astype(float), np.ones((width, 1)), mode="same", axes=0) > 0.5
+        rows.append(~mixed[inner])
     return np.concatenate(rows)
 
 

@@ -38,6 +38,9 @@ FORMS: tuple[Form, ...] = ("effort", "momentum", "energy")
 
 FRICTION_KINDS = ("viscous", "coulomb", "offset", "asymmetric", "stribeck")
 
+FILE_PARAMETERS = {"viscous": "damping", "coulomb": "friction"}
+"""Kinds of friction that robot files have, and their names there."""
+
 THRESHOLD = 1e-6
 """Relative length of a column below which it counts as dependent: no recording shows a millionth of an effort."""
 
@@ -159,19 +162,29 @@ class FrictionTerm:
         return np.asarray(sign * np.exp(-((speed / self.stribeck_speed) ** 2)))
 
 
+def file_widths(robot: RobotQueries) -> Array:
+    """Returns the widths w of friction (nv,), rad/s | m/s, from its column tanh(v / w) of the regressor."""
+    names, speed = robot.dynamic_parameters().parameters, 1e-3
+    zero = np.zeros(robot.nv)
+    Y = robot.inverse_dynamics_regressor(robot.neutral(), zero + speed, zero).regressor
+    columns = [names.index(f"{name}.friction") for name in robot.configuration.velocity_names]
+    return np.asarray(speed / np.arctanh(np.asarray(Y)[range(robot.nv), columns]))
+
+
+def friction_columns(terms: Sequence[FrictionTerm], v: Array) -> Array:
+    """Columns (n, nv, terms) of friction terms at velocities (n, nv)."""
+    columns = np.zeros((*v.shape, len(terms)))
+    for k, term in enumerate(terms):
+        columns[:, term.index, k] = term.column(v)
+    return columns
+
+
 def friction_rows(motion: Motion, terms: Sequence[FrictionTerm], form: Form) -> Array:
     """Smoothed columns of friction terms, (m, nv, terms), or (m, 1, terms) of energy."""
-    nv = motion.v.shape[1]
-    columns = np.column_stack([term.column(motion.v) for term in terms]) if terms else np.zeros((len(motion.t), 0))
+    columns = friction_columns(terms, motion.v)
     if form == "energy":
-        columns = columns * motion.v[:, [term.index for term in terms]]
-    smooth = smooth_rows(motion, columns)
-    if form == "energy":
-        return smooth[:, None, :]
-    rows = np.zeros((len(smooth), nv, len(terms)))
-    for k, term in enumerate(terms):
-        rows[:, term.index, k] = smooth[:, k]
-    return rows
+        columns = np.sum(columns * motion.v[..., None], axis=1, keepdims=True)
+    return _smooth_columns(motion, columns)
 
 
 def effort_rows(motion: Motion, effort: Array, form: Form, shift_s: float = 0.0, order: int = 0) -> Array:
@@ -193,9 +206,8 @@ def effort_rows(motion: Motion, effort: Array, form: Form, shift_s: float = 0.0,
 
 def _smooth_columns(motion: Motion, x: Array, order: int = 0) -> Array:
     """As `smooth_rows` of x (n, rows, nb), without the columns that are zero at all times, which most are."""
-    flat = x.reshape(len(x), -1)
-    nonzero = flat.any(axis=0)
-    smooth = smooth_rows(motion, flat[:, nonzero], order)
-    result = np.zeros((len(smooth), flat.shape[1]))
+    nonzero = x.any(axis=0)
+    smooth = smooth_rows(motion, x[:, nonzero], order)
+    result = np.zeros((len(smooth), *x.shape[1:]))
     result[:, nonzero] = smooth
-    return result.reshape(-1, *x.shape[1:])
+    return result

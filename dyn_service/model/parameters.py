@@ -35,6 +35,13 @@ ROWS, COLUMNS = (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 2, 2)
 """Indices of the six independent entries of an inertia."""
 
 
+def symmetric(entries: Matrix) -> Matrix:
+    """Returns the symmetric matrices (..., 3, 3) of their entries xx, xy, xz, yy, yz, zz, (..., 6)."""
+    matrix = np.empty((*np.shape(entries)[:-1], 3, 3))
+    matrix[..., ROWS, COLUMNS] = matrix[..., COLUMNS, ROWS] = entries
+    return matrix
+
+
 def parameters_of(tree: Tree) -> dict[str, NDArray[np.float64]]:
     """Returns the parameters of a tree by name, each with the leading axes of its numbers."""
     bodies = [_of_body(body.mass, body.com, body.about_com) for body in tree.inertia]

@@ -52,9 +52,9 @@ def test_columns_are_put_in_the_order_of_the_robot_and_other_joints_dropped() ->
 
 def test_a_missing_joint_is_named_and_may_have_stood_still() -> None:
     part = Recording(T, Q[:, :1], TAU[:, :1], JOINTS[:1])
-    with pytest.raises(NotFoundError, match=f"still={{'{JOINTS[1]}': 0.0}}"):
+    with pytest.raises(NotFoundError, match=f"rest_positions={{'{JOINTS[1]}': 0.0}}"):
         part.for_robot(PENDULUM)
-    completed = part.for_robot(PENDULUM, still={JOINTS[1]: 0.5})
+    completed = part.for_robot(PENDULUM, rest_positions={JOINTS[1]: 0.5})
     np.testing.assert_array_equal(completed.q[:, 1], 0.5)
     assert np.isnan(completed.effort[:, 1]).all()
 

@@ -7,7 +7,6 @@ new window begins. The service `~/reset` begins the estimate again, after a gras
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -21,13 +20,12 @@ from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import LinkPayload, PlantState
 from dyn_service.messages.std_msgs import Header
 from dyn_service.model.description import RootType
+from dyn_service.model.parameters import COLUMNS, ROWS
 from dyn_service.support.parameters import InputFile, Positive, RobotFile
 from dyn_service.support.shipped import find_robot
 
 if TYPE_CHECKING:
     from dyn_service.identification import PayloadEstimate
-
-_LOG = logging.getLogger(__name__)
 
 
 class PayloadEstimatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -114,7 +112,7 @@ class PayloadEstimatorNode(Node[PayloadEstimatorParameters]):
             Header(Time.from_seconds(stamp), estimate.link),
             estimate.mass,
             estimate.com.tolist(),
-            estimate.inertia[np.triu_indices(3)].tolist(),
+            estimate.inertia[ROWS, COLUMNS].tolist(),
             estimate.standard_errors.tolist(),
             list(estimate.unknown),
             self.robot.fingerprint,

@@ -10,7 +10,7 @@ import numpy as np
 from dyn_service.api.queries import Array
 from dyn_service.graph.report import page
 from dyn_service.graph.report.charts import Card, Chart, Finding, Line, running_time, spans_of
-from dyn_service.identification.inertias import pseudo_inertia
+from dyn_service.identification.inertias import central_moments
 from dyn_service.identification.physical_robot import PhysicalIdentification
 from dyn_service.model.parameters import INERTIAL
 
@@ -78,7 +78,7 @@ def _efforts(result: PhysicalIdentification, t: Array) -> list[Card]:
         if not usable.any():
             continue
         effort, file, new = (
-            np.where(usable, x[:, k], np.nan) for x in (comparison.measured, comparison.file, physical.fitted)
+            np.where(usable, x[:, k], np.nan) for x in (comparison.measurement, comparison.file, physical.fitted)
         )
         efforts = [Line("measured", effort), Line("file", file, "reference"), Line("identified", new, "effort")]
         residuals = [Line("file", effort - file, "reference"), Line("identified", effort - new, "error")]
@@ -156,7 +156,7 @@ def _links(result: PhysicalIdentification) -> page.Content:
             continue
         remarks = ["at the limit of what can exist"] if name in parameters.bounded else []
         remarks += ["impossible in the file"] if name in parameters.repaired else []
-        extents = 1e3 * np.sqrt(np.linalg.eigvalsh(_about_centre(new)) / new[0])
+        extents = 1e3 * np.sqrt(np.linalg.eigvalsh(central_moments(new)) / new[0])
         rows.append([
             page.tag("b", name), *_cells([file[0], new[0]]), *_vectors([file, new]),
             page.cell(" x ".join(f"{2.0 * x:.0f}" for x in extents), "number"), *_cells([change], 2),
@@ -167,12 +167,6 @@ def _links(result: PhysicalIdentification) -> page.Content:
     )  # fmt: skip
     note = "Extents: twice the standard deviations of mass. Change: of the pseudo-inertia, relative to the file's."
     return [page.table(rows, head, "nodes"), page.soft(note)]
-
-
-def _about_centre(theta: Array) -> Array:
-    """Returns Sigma about the centre of mass."""
-    h = theta[1:4]
-    return np.asarray(pseudo_inertia(theta)[:3, :3] - np.outer(h, h) / theta[0])
 
 
 def _vectors(parameters: Sequence[Array]) -> list[page.Content]:
