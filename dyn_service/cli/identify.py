@@ -130,8 +130,7 @@ def identify(
     if poses:
         raise UsageError("--poses is an option of --payload LINK")
     options = {"friction": _names(friction) or (), "form": form, "cutoff_hz": cutoff, "delay_s": delay}
-    if check_motion is not None:
-        options["check"] = check_motion
+    options |= {} if check_motion is None else {"check": check_motion}
     with _step(f"identifying {len(model.joint_names)} joints from {motion.t[-1] - motion.t[0]:.3g} s of motion"):
         identification = identified(model, motion, rest_positions=positions, **options)
         result = physical(identification, file_error=file_error, margin=margin)

@@ -22,7 +22,7 @@ because M a = d/dt (M v) - (dM/dt) v. The second form has one row for all joints
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,16 +88,11 @@ class InertialModel:
         stiffness = self.robot.dynamic_parameters().theta[springs]
         if not stiffness.any():
             return np.zeros((len(q), self.robot.nv))
-        zero = np.zeros((len(q), self.robot.nv))
-        return self._in_blocks(
-            lambda rows: (
-                self.robot.inverse_dynamics_regressor(q[rows], zero[rows], zero[rows]).regressor[..., springs]
-                @ stiffness
-            ),
-            len(q),
-        )
+        rest = np.zeros(self.robot.nv)
+        regressor = self.robot.inverse_dynamics_regressor
+        return self._in_blocks(lambda rows: regressor(q[rows], rest, rest).regressor[..., springs] @ stiffness, len(q))
 
-    def _in_blocks(self, function, count: int) -> Array:  # type: ignore[no-untyped-def]
+    def _in_blocks(self, function: Callable[[slice], Array], count: int) -> Array:
         return np.concatenate([function(slice(k, k + BLOCK)) for k in range(0, max(count, 1), BLOCK)])
 
     def _regressor(self, q: Array, v: Array, a: Array) -> Array:
