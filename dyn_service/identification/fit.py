@@ -150,10 +150,9 @@ def identify(
         UnimplementedError: The robot has closed loops, or joints whose position is no number.
     """
     _check_arguments(check, friction, form, delay_s)
-    recording = recording.for_robot(robot, rest_positions)
     limits = robot.limits
     bounds = {"lower": limits.lower, "upper": limits.upper, "effort_limit": limits.efforts}
-    motion = filter_motion(recording, cutoff_hz, **bounds)
+    motion = filter_motion(recording.for_robot(robot, rest_positions), cutoff_hz, **bounds)
     model = inertial_model(robot)
     sample = _Sample.of(model, motion, form)
     is_fit, is_check = _blocks(motion, 0.0 if isinstance(check, Recording) else check)
@@ -161,24 +160,26 @@ def identify(
     slow, fast = _typical_states(model, motion)
     problem = _Problem(model, sample, slow, _reference_effort(motion))
     terms, delay, regression = _fitted(problem, first_terms(robot, motion, friction), friction, delay_s)
-    nb = len(model.names)
-    estimate, covariance = regression.estimate[:nb], regression.covariance[:nb, :nb]
-    noise = _effort_noise(problem, regression)
-    delay_error = float(np.sqrt(regression.covariance[-1, -1])) if delay_s is None and delay else 0.0
+    nb, noise = len(model.names), _effort_noise(problem, regression)
     comparisons = [_comparison(model, motion, terms, regression.estimate, delay, is_fit, is_check)]
     if isinstance(check, Recording):
         other = filter_motion(check.for_robot(robot, rest_positions), motion.cutoff_hz, **bounds)
         all_rows = np.ones(len(kept_samples(other)), dtype=bool)
         comparisons.append(_comparison(model, other, terms, regression.estimate, delay, ~all_rows, all_rows))
-    information, unknown = (
-        regression.information[:nb, :nb],
-        unknown_directions(model, fast, estimate, covariance, noise),
-    )
     return Identification(
-        robot, model, estimate, covariance, information, _by_joint(robot, terms, regression, nb), noise, delay,
-        delay_error, motion.cutoff_hz, form, _joined(comparisons), unknown, regression.correlated_rows, tuple(terms),
+        robot,
+        model,
+        _by_joint(robot, terms, regression, nb),
+        noise,
+        delay,
+        float(np.sqrt(regression.covariance[-1, -1])) if delay_s is None and delay else 0.0,
+        motion.cutoff_hz,
+        form,
+        _joined(comparisons),
+        unknown_directions(model, fast, regression.estimate[:nb], regression.covariance[:nb, :nb], noise),
+        tuple(terms),
         regression,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, eq=False)

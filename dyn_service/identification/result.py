@@ -97,18 +97,14 @@ class Comparison:
 class Identification:
     """An identified robot. `print` it for a table.
 
-    model: names, definition and file values of the base parameters. estimate (nb,), covariance (nb, nb): of the base
-    parameters. friction: by joint. noise (nv,): standard deviation of filtered efforts. delay_s: of the efforts after
-    the positions, and its standard error, 0 if it was known or is not significant. comparison: efforts of the rows of
-    fit and check. unknown: what the data do not show. correlated_rows: rows over which residuals are correlated.
-    terms: of friction. regression: of base parameters, terms, and the delay if it is estimated, together.
+    model: names, definition and file values of the base parameters. friction: by joint. noise (nv,): standard deviation
+    of filtered efforts, N m | N. delay_s: of the efforts after the positions. delay_error_s: its standard error, 0 if it
+    was known or is not significant. comparison: efforts of the rows of fit and check. unknown: what the data do not
+    show. terms: of friction. regression: of base parameters, terms, and the delay if it is estimated, together.
     """
 
     robot: RobotQueries
     model: InertialModel
-    estimate: Array
-    covariance: Array
-    information: Array
     friction: Mapping[str, JointFriction]
     noise: Array
     delay_s: float
@@ -117,7 +113,6 @@ class Identification:
     form: str
     comparison: Comparison
     unknown: tuple[UnknownDirection, ...]
-    correlated_rows: int
     terms: tuple[FrictionTerm, ...]
     regression: Regression
 
@@ -125,6 +120,21 @@ class Identification:
     def names(self) -> tuple[str, ...]:
         """Names of the base parameters."""
         return self.model.names
+
+    @property
+    def estimate(self) -> Array:
+        """Base parameters (nb,)."""
+        return self.regression.estimate[: len(self.names)]
+
+    @property
+    def covariance(self) -> Array:
+        """Covariance (nb, nb) of the base parameters."""
+        return self.regression.covariance[: len(self.names), : len(self.names)]
+
+    @property
+    def correlated_rows(self) -> int:
+        """Rows over which residuals are correlated."""
+        return self.regression.correlated_rows
 
     @property
     def standard_errors(self) -> Array:
