@@ -98,8 +98,8 @@ class Identification:
     """An identified robot. `print` it for a table.
 
     model: names, definition and file values of the base parameters. friction: by joint. noise (nv,): standard deviation
-    of filtered efforts, N m | N. delay_s: of the efforts after the positions. delay_error_s: its standard error, 0 if it
-    was known or is not significant. comparison: efforts of the rows of fit and check. unknown: what the data do not
+    of filtered efforts, N m | N. delay_s: of the efforts after the positions. delay_error_s: its standard error, 0 if
+    it was known or is not significant. comparison: efforts of the rows of fit and check. unknown: what the data do not
     show. terms: of friction. regression: of base parameters, terms, and the delay if it is estimated, together.
     """
 
