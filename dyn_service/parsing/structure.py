@@ -659,7 +659,7 @@ def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
             fitting = inertial.mass * size * size / 12.0
             repair = f"moments near those of a rod of this length, {fitting:.2g} kg m^2, fit"
             yield _warning(description, link, Doubt("too-much-inertia", text, repair))
-        elif inertial.mass > LIGHT_SHARE * total:
+        elif inertial.mass > LIGHT_SHARE * total and k <= WIDEST_GYRATION_M:
             yield from (_warning(description, link, doubt) for doubt in _beyond_shapes(link, inertial))
         density = _least_density(inertial)
         if density > OSMIUM_KG_M3:
