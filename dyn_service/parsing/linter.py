@@ -72,6 +72,8 @@ SMALLEST_M = 0.02
 """Diagonal of a box below which shapes only show where a frame is."""
 NEAR = 0.8
 """Likeness from which a name is proposed."""
+PLACEHOLDER = 1e-9
+"""Rounding error of the logarithm of a power of ten."""
 EQUAL = 0.02
 """Relative difference of moments of inertia that are the same number, rounded."""
 LONGEST_HEADER = 1 << 16
@@ -261,10 +263,16 @@ def _slip(ratio: float) -> int:
     return slips[0] if len(slips) == 1 else 0
 
 
+def _is_placeholder(inertial: Inertial) -> bool:
+    """Whether the moments are 0 or one power of ten, such as 0.001 or 1: they have no digits to keep."""
+    moments = np.unique(np.diag(inertial.inertia)[np.diag(inertial.inertia) > 0.0])
+    return len(moments) == 1 and abs(math.remainder(math.log10(float(moments[0])), 1.0)) < PLACEHOLDER
+
+
 def _inertia_repair(name: str, inertial: Inertial, box: Box) -> tuple[str, tuple[Edit, ...]]:
     moments = f"principal moments near {_filled(inertial.mass, box)} kg m^2 fit the box of its shapes"
     dense = inertial.mass > OSMIUM_KG_M3 * float(box.size.prod())
-    slip = 0 if dense else _slip(_squared_radius(inertial) / box.squared_radius)
+    slip = 0 if dense or _is_placeholder(inertial) else _slip(_squared_radius(inertial) / box.squared_radius)
     if not slip:
         return moments, ()
     return f"multiply its moments by {10.0**-slip:g}: {moments}", (Edit("link", name, "inertia", 10.0**-slip),)
