@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from dyn_service.cli.console import (
@@ -26,8 +25,6 @@ from dyn_service.cli.console import (
     say_json,
     tell,
 )
-from dyn_service.cli.yaml_text import block, flow, parsed
-from dyn_service.support.documents import read_document
 from dyn_service.support.files import replacement
 from dyn_service.support.logs import printable
 from dyn_service.support.validation import MismatchError, convert, dotted
@@ -102,6 +99,7 @@ def excite(
     Prints the errors that a recording of it leaves, and those of random motions within the same limits. Writes goals,
     and parameters for a launch that follows them. Limits are the robot's, less a margin, or those of the design.
     """
+    from dyn_service.cli.yaml_text import parsed
     from dyn_service.engine.robot import Robot
     from dyn_service.identification.excitation import design_excitation
 
@@ -149,6 +147,8 @@ def _tell_commands(file: Path, plan: Excitation, target: Path, parameter_file: P
 
 def goal_file(name: str, plan: Excitation) -> str:
     """Returns the goals as YAML: to the start, then one period, repeated. name: of the robot."""
+    from dyn_service.cli.yaml_text import flow
+
     approach, period = plan.goals()
     motion = plan.motion
     lines = [
@@ -175,6 +175,10 @@ def _point(point: JointTrajectoryPoint) -> str:
 
 def launch_parameters(goals: str, plan: Excitation) -> str:
     """Returns the parameters of the controller and of a simulated robot as YAML. goals: name of the goal file."""
+    import numpy as np
+
+    from dyn_service.cli.yaml_text import block
+
     start = dict(zip(plan.joint_names, np.round(plan.motion.start, 9).tolist(), strict=True))
     nodes = {
         "controller": {"goals": goals, "velocity_share": 1.0},
@@ -187,6 +191,8 @@ def launch_parameters(goals: str, plan: Excitation) -> str:
 
 def table(name: str, plan: Excitation) -> str:
     """Returns the plan as text."""
+    import numpy as np
+
     motion, random = plan.motion, plan.random
     assert random is not None  # or it is itself a comparison
     ratio = random.standard_errors / plan.standard_errors
@@ -246,6 +252,7 @@ def _as_json(plan: Excitation) -> dict[str, Any]:
 def _design(file: Path | None, options: dict[str, Any]) -> ExcitationDesign:
     """Returns the design of a file, with the options of the command line."""
     from dyn_service.identification.excitation import ExcitationDesign
+    from dyn_service.support.documents import read_document
 
     values: dict[str, Any] = {}
     if file is not None:

@@ -18,6 +18,7 @@ import io
 import logging
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -54,6 +55,8 @@ FITTING = (0.3, 1.7)
 """k^2 of correct links relative to that of the filled box: 97 % of the same links."""
 SLIPS = (-9, -6, -3, 3, 4, 6, 7, 9)
 """Powers of ten of lost decimal points and of moments in kg cm^2 (4), kg mm^2 (6), g cm^2 (7), g mm^2 (9)."""
+UNIT_SLIPS = (4, 7)
+"""Those that only a unit causes; they are a single power of ten from another one."""
 OUTSIDE = 0.5
 """Distance of a centre of mass from its box, relative to the box's diagonal, from which it is doubted; of the same
 links the largest is 0.2."""
@@ -69,6 +72,8 @@ SMALLEST_M = 0.02
 """Diagonal of a box below which shapes only show where a frame is."""
 NEAR = 0.8
 """Likeness from which a name is proposed."""
+PLACEHOLDER = 1e-9
+"""Rounding error of the logarithm of a power of ten."""
 EQUAL = 0.02
 """Relative difference of moments of inertia that are the same number, rounded."""
 LONGEST_HEADER = 1 << 16
@@ -76,6 +81,7 @@ _COLLADA_UNIT = re.compile(rb"""<unit\b[^>]*\bmeter\s*=\s*["']([0-9.eE+-]+)["']"
 """Simulators apply the unit of a Collada file, m; trimesh does not."""
 _CORNERS = np.array([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
 _REFINED = ("too-much-inertia", "too-little-inertia", "inertia-beyond-shapes")
+_BY_SHAPES = (*_REFINED, "inertia-below-shapes")
 _DIAGONAL = ("ixx", "iyy", "izz")
 
 
@@ -165,11 +171,29 @@ def findings(notes: Iterable[Note], description: Description, folder: Path | Non
     place = Place(description.source)
     if vertices.library and vertices.by_path:
         refined.append(replace(place, element=named("robot", description.name)).note("reported", vertices.library))
-    return refined + [
+    refined += [
         replace(place, element=named("link", name), line=links[name].line).warning(*doubt)
         for name, link_doubts in doubts.items()
         for doubt in link_doubts
     ]
+    return _agreeing(refined, sum(link.inertial is not None for link in description.links))
+
+
+def _agreeing(notes: Sequence[Note], inertials: int) -> list[Note]:
+    """Returns the notes without edits of moments that other links contradict: a link whose correct inertia is far from
+    that of its box (the calf of Unitree's A1: 5.5 times) has another power of ten than the others.
+
+    Kept is the most frequent power; those of units, which are next to another one, only if they are that of most links.
+    """
+    factors = Counter(edit.factor for note in notes if note.rule in _BY_SHAPES for edit in note.edits)
+    (factor, count), (_, second_count) = [*factors.most_common(2), (1.0, 0), (1.0, 0)][:2]
+    is_unit = -round(math.log10(factor)) in UNIT_SLIPS
+    agreed = count > second_count and (not is_unit or 2 * count > inertials)
+
+    def contradicted(note: Note) -> bool:
+        return note.rule in _BY_SHAPES and not (agreed and all(edit.factor == factor for edit in note.edits))
+
+    return [replace(note, edits=()) if note.edits and contradicted(note) else note for note in notes]
 
 
 def _shows_size(link: Link, box: Box | None, total: float) -> bool:
@@ -239,10 +263,16 @@ def _slip(ratio: float) -> int:
     return slips[0] if len(slips) == 1 else 0
 
 
+def _is_placeholder(inertial: Inertial) -> bool:
+    """Whether the moments are 0 or one power of ten, such as 0.001 or 1: they have no digits to keep."""
+    moments = np.unique(np.diag(inertial.inertia)[np.diag(inertial.inertia) > 0.0])
+    return len(moments) == 1 and abs(math.remainder(math.log10(float(moments[0])), 1.0)) < PLACEHOLDER
+
+
 def _inertia_repair(name: str, inertial: Inertial, box: Box) -> tuple[str, tuple[Edit, ...]]:
     moments = f"principal moments near {_filled(inertial.mass, box)} kg m^2 fit the box of its shapes"
     dense = inertial.mass > OSMIUM_KG_M3 * float(box.size.prod())
-    slip = 0 if dense else _slip(_squared_radius(inertial) / box.squared_radius)
+    slip = 0 if dense or _is_placeholder(inertial) else _slip(_squared_radius(inertial) / box.squared_radius)
     if not slip:
         return moments, ()
     return f"multiply its moments by {10.0**-slip:g}: {moments}", (Edit("link", name, "inertia", 10.0**-slip),)

@@ -187,8 +187,9 @@ class Receipt:
     def _sections(self) -> list[str]:
         lines: list[str] = []
         if self.loop_joints:
+            # not of kind loop: these loops are read, and no finding
             joints = (
-                Note("loop", f"joint '{x.name}'", f"{x.type}, from '{x.parent}' to '{x.child}'", x.line)
+                Note("reported", f"joint '{x.name}'", f"{x.type}, from '{x.parent}' to '{x.child}'", x.line)
                 for x in self.loop_joints
             )
             lines += [

@@ -128,7 +128,8 @@ def assemble(
             described = replace(described, loop_joints=(*described.loop_joints, loop_joint))
     faults.check()
     notes = [*notes, *follower_notes(described)]
-    return replace(described, notes=(*notes, *warnings_of(described)))
+    described = replace(described, notes=tuple(notes))  # some warnings depend on the reader's notes
+    return replace(described, notes=(*described.notes, *warnings_of(described)))
 
 
 def with_drives(joints: Iterable[Joint], driven_names: Collection[str]) -> list[Joint]:
@@ -331,10 +332,10 @@ def _warning(description: Description, element: Link | Joint, doubt: Doubt) -> N
 
 def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
     """Warns about inertias. plausible: the robot's units are plausible, so that single links can be checked."""
-    defaulted_lines = {note.line for note in description.notes if note.kind == "defaulted" and note.line}
+    defaulted = {note.element for note in description.notes if note.kind == "defaulted"}
     links = {link.name: link for link in description.links}
     for link in description.links:
-        by_default = link.line in defaulted_lines and link.inertial is not None and is_stand_in(link.inertial)
+        by_default = named("link", link.name) in defaulted and link.inertial is not None and is_stand_in(link.inertial)
         if link.inertial is not None and not by_default:  # the reader has a note on it
             contrast = _contrast(link, links.get(other_side(link.name), link))
             for doubt in _inertial(link.inertial, plausible=plausible):
@@ -387,7 +388,7 @@ def _inertial(inertial: Inertial, *, plausible: bool) -> Iterator[Doubt]:
     if plausible and mass > 0.0 and distance > FARTHEST_COM_M:
         yield Doubt("far-centre", f"the centre of mass is {distance:g} m from the link's origin")
     gyration = math.sqrt(scale) / math.sqrt(mass) if mass > 0.0 else math.inf
-    if mass > 0.0 and gyration < FAINT_GYRATION_M:
+    if mass >= LIGHTEST_KG and gyration < FAINT_GYRATION_M:  # a lighter one has its finding
         yield Doubt("point-mass", f"mass {mass:g} kg and no inertia: a point mass")
     elif scale > 0.0:
         yield from _moments(inertial, scale)
@@ -613,8 +614,9 @@ def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
 def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
     massive = _massive(description)
     total = sum(inertial.mass for _, inertial in massive)
-    dense = sum(body.mass for link, body in massive if body.mass > STEEL_KG_M3 * _cube(link, body, sizes))
-    if HEAVY_KG <= total <= HEAVIEST_ROBOT_KG and dense > total / 2.0:
+    dense = [body.mass for link, body in massive if body.mass > STEEL_KG_M3 * _cube(link, body, sizes)]
+    # A unit is that of all links; one heavy link alone is scenery that nothing shall push.
+    if HEAVY_KG <= total <= HEAVIEST_ROBOT_KG and sum(dense) > total / 2.0 and 2 * len(dense) > len(massive):
         link, inertial = max(massive, key=lambda entry: entry[1].mass)
         links = f"most of the robot's {total:g} kg is in links that would be denser than solid steel"
         text = f"mass {inertial.mass:g} kg is probably given in grams: {links}"
@@ -659,7 +661,7 @@ def _gyrations(description: Description, sizes: _Sizes) -> Iterator[Note]:
             fitting = inertial.mass * size * size / 12.0
             repair = f"moments near those of a rod of this length, {fitting:.2g} kg m^2, fit"
             yield _warning(description, link, Doubt("too-much-inertia", text, repair))
-        elif inertial.mass > LIGHT_SHARE * total:
+        elif inertial.mass > LIGHT_SHARE * total and k <= WIDEST_GYRATION_M:
             yield from (_warning(description, link, doubt) for doubt in _beyond_shapes(link, inertial))
         density = _least_density(inertial)
         if density > OSMIUM_KG_M3:

@@ -310,3 +310,66 @@ def test_unknown_rules_are_refused(entry: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         selection([entry], [])
     assert caught.value.path == "select"
+
+
+ARM_INERTIA = 'ixx="{0}" ixy="0" ixz="0" iyy="{0}" iyz="0" izz="{1}"'
+
+
+def slipped(*factors: float) -> str:
+    """Returns a robot with one arm for each factor, by which its moments are too large."""
+    arms = (
+        SIDE.format(f"arm{k}").replace(INERTIA, ARM_INERTIA.format(0.03 * factor, 0.002 * factor))
+        for k, factor in enumerate(factors)
+    )
+    return f'<robot name="r">\n{BASE}{"".join(arms)}</robot>'
+
+
+@pytest.mark.parametrize(
+    ("factors", "repaired"),
+    [
+        ([1e3], [0]),
+        ([1e3, 1e3, 1e6], [0, 1]),
+        ([1e3, 1e6], []),
+        ([1e4, 1e4], [0, 1]),  # kg cm^2 in most links, beside the base
+        ([1e4, 1, 1], []),
+    ],
+)
+def test_edits_that_other_links_contradict(factors: list[float], repaired: list[int]) -> None:
+    """One file has one unit: the power of ten of most links, and none if two powers are equally frequent."""
+    robot = Robot.from_text(slipped(*factors))
+    notes = findings(robot.receipt.notes, robot.as_described, None)
+    edits = {edit.name: edit.factor for note in notes for edit in note.edits}
+    assert edits == pytest.approx({f"arm{k}_arm": 1.0 / factors[k] for k in repaired})
+
+
+def test_moments_without_digits_are_not_scaled() -> None:
+    """Moments of 100, 100 and 0 are a placeholder, of 100, 100 and 7 a slip."""
+    for third, is_slip in ((0.0, False), (7.0, True)):
+        text = changed([moments(100.0, 100.0, third)])
+        assert "too-much-inertia" in rules_of(text)
+        assert bool(rules_of(text)["too-much-inertia"].edits) == is_slip
+
+
+def test_one_mistake_is_one_finding() -> None:
+    faint = rules_of(changed([(MASS, '<mass value="9e-7"/>'), moments(0, 0, 0)]))
+    assert "implausible-mass" in faint
+    assert "point-mass" not in faint
+    wide = rules_of(changed([moments(300.0, 300.0, 20.0)]))
+    assert "too-much-inertia" in wide
+    assert "inertia-beyond-shapes" not in wide
+
+
+def test_a_heavy_table_is_not_in_grams() -> None:
+    """2 t that nothing shall push, as in a benchmark of tasks, beside links of correct mass."""
+    table = (
+        '<link name="table"><inertial><mass value="2000"/><inertia ixx="9" ixy="0" ixz="0" iyy="9" iyz="0" izz="9"/>'
+    )
+    fixed = '<joint name="f" type="fixed"><parent link="base"/><child link="table"/></joint>'
+    assert "masses-in-grams" not in rules_of(changed([after(f"{table}</inertial></link>{fixed}")]))
+
+
+def test_defaults_of_sdf_are_no_stand_ins() -> None:
+    model = '<sdf version="1.9"><model name="m">\n<link name="a">{}</link></model></sdf>'
+    unit = "<inertial><mass>1</mass><inertia><ixx>1</ixx><iyy>1</iyy><izz>1</izz></inertia></inertial>"
+    assert "stand-in-inertial" not in rules_of(model.format(""))
+    assert "stand-in-inertial" in rules_of(model.format(unit))
