@@ -83,16 +83,17 @@ def compared(
 
 def hours_table() -> Iterator[str]:
     """Yields a row for each robot that swings for an hour."""
-    yield "| robot | steps | swings | largest gap | kinetic energy | largest change of energy | at the end |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| robot | integrator | steps | swings | largest gap | kinetic energy | largest change | at the end |"
+    yield "|---|---|---|---|---|---|---|---|"
     for swing in hours.SWINGS:
         drift = hours.drift(swing)
         yield (
-            f"| `{swing.robot}` | {drift.steps} of {1e3 * swing.dt:g} ms | {drift.swings} | {drift.gap:.1e} m, rad "
+            f"| `{swing.robot}` | `{swing.integrator}` | {drift.steps} of {1e3 * swing.dt:g} ms | {drift.swings} "
+            f"| {drift.gap:.1e} m, rad "
             f"| up to {drift.kinetic:.2g} J | {drift.energy[0]:.1e} J | {drift.energy[1]:.1e} J |"
         )
         if drift.gap > 1e-9:
-            yield f"above 1e-9: {swing.robot}"
+            yield f"above 1e-9: {swing.robot}, {swing.integrator}"
 
 
 def main() -> int:
