@@ -1,8 +1,9 @@
 """An hour of simulated time of shipped robots with loops: drift of position and energy.
 
-Nothing dissipates, so that the energy is constant. The delta robot moves on springs at its motors. A step of
-`implicit_midpoint` takes ten times as long as one of rk4. So its swings are slow, by weights and springs that are
-1308 and 327 times smaller, and its steps long.
+Nothing dissipates, so that the energy is constant. An hour in steps of 1 ms takes a quarter to a whole hour of one core
+with rk4, and ten times as long with `implicit_midpoint`. The robots therefore swing slowly, in weak gravity, the delta
+robot also on springs at its motors. At full weight the four-bar's hour is of 100 s, and its steps of rk4 of 0.8 ms; the
+delta robot's hour is of 200 s, and its steps of 5 ms.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class Swing:
 
 
 SWINGS = (
-    Swing("four_bar", "rk4", 0.002, 9.81, offset=-1.0),
-    Swing("delta", "rk4", 0.005, 9.81, stiffness=16.0, rates=(1.8, -1.8, 2.2)),
-    Swing("four_bar", "implicit_midpoint", 0.06, 0.0075, offset=-1.0),
-    Swing("delta", "implicit_midpoint", 0.1, 0.03, stiffness=0.05, rates=(0.1, -0.1, 0.12)),
+    Swing("four_bar", "rk4", 0.03, 0.0075, offset=-1.0),
+    Swing("delta", "rk4", 0.1, 0.03, stiffness=0.05, rates=(0.1, -0.1, 0.12)),
+    Swing("four_bar", "implicit_midpoint", 0.24, 0.0075, offset=-1.0),
+    Swing("delta", "implicit_midpoint", 0.3, 0.03, stiffness=0.05, rates=(0.1, -0.1, 0.12)),
 )
 
 
