@@ -28,6 +28,7 @@ from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface
 from dyn_service.control.law import per_joint
 from dyn_service.control.plant.drives import Drive, Servo
+from dyn_service.control.plant.motors import Motors, SupplySag
 from dyn_service.control.plant.plant import Driver, Hardware, Plant, TakesSetPoints
 from dyn_service.control.plant.safety import (
     MAX_CONTROL_S,
@@ -54,11 +55,12 @@ from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import LoopHandling, RootType
+from dyn_service.model.motors import Motor
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
 from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StepKernel, StickSlipEngine
-from dyn_service.simulation.stability import check_step, chosen
+from dyn_service.simulation.stability import check_step, chosen, longest_held_step
 from dyn_service.simulation.task import checked
 from dyn_service.support.parameter_descriptions import on_topic
 from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile, in_range
@@ -268,7 +270,7 @@ def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -
         measuring = RobotSensors(Sensors.from_file(real, p.sensors, seed=p.sensor_seed), configuration, p.velocities)
     limit, free = settings.velocity_limit, settings.undriven
     brakes_hold_all = free is not None and held_by_brakes(robot, free)
-    parts = actuators, measuring, free, brakes_hold_all
+    parts = actuators, measuring, free, brakes_hold_all, make_motors(robot, real, p, free)
     return SimulatedRobot(engine, configuration, q, 1.0 / p.rate_hz, p.brake_s, limit, *parts)
 
 
@@ -435,6 +437,57 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
     return Actuators(1.0 / p.rate_hz, limit, actuators.delay_steps, lag if lag.ndim else np.full(nv, float(lag)))
 
 
+def motors_of(robot: Robot) -> dict[int, Motor]:
+    """Returns the motors of a robot's joint file by index in v.
+
+    Raises:
+        InvalidArgumentError: A joint with a motor follows another one.
+    """
+    names, motors = robot.configuration.velocity_joints, {}
+    for joint in robot.base.as_described.joints:
+        if joint.motor is not None:
+            if joint.name not in names:
+                text = "follows another one: expected the motor at the joint that it follows, or mimic: false"
+                raise InvalidArgumentError(f"motors: joint '{joint.name}' {text}", path="joints")
+            motors[names.index(joint.name)] = joint.motor
+    return motors
+
+
+def make_motors(robot: Robot, real: Robot, p: PlantParameters, free: NDArray[np.bool_] | None) -> Motors | None:
+    """Returns the motors of the joint file with their electric limits, or None without any.
+
+    robot: the model. real: the robot that moves. free: entries of v without a motor.
+    """
+    motors, names, dt = motors_of(robot), robot.configuration.velocity_joints, 1.0 / p.rate_hz
+    for index in motors:
+        if free is not None and free[index]:
+            text = "has a motor in its joint file, and none in the plant: see undriven"
+            raise InvalidArgumentError(f"joint '{names[index]}' {text}", path="undriven")
+    start = {}
+    for name, celsius in p.actuators.winding_celsius.items():
+        motor = motors.get(names.index(name)) if name in names else None
+        if motor is None or motor.thermal_resistance is None:
+            hot = ", ".join(names[k] for k, motor in motors.items() if motor.thermal_resistance is not None) or "none"
+            text = f"'{name}' has no motor with a thermal_resistance in the joint file; joints with one: {hot}"
+            raise InvalidArgumentError(f"actuators.winding_celsius: {text}", path="actuators.winding_celsius")
+        start[names.index(name)] = celsius
+    if p.actuators.supply_sags and not any(np.isfinite(motor.voltage_limit) for motor in motors.values()):
+        text = "expected none without a motor that has a voltage_limit in the joint file"
+        raise InvalidArgumentError(f"actuators.supply_sags: {text}", path="actuators.supply_sags")
+    if not motors:
+        return None
+    model = Motors(motors, robot.nv, dt, p.actuators.supply_sags, start)
+    braking = np.where(np.isfinite(model.voltage_limit), model.gain**2 / model.resistance, 0.0)
+    longest, worst = longest_held_step(real, braking)
+    if dt > longest:
+        raise InvalidArgumentError(
+            f"rate_hz is {p.rate_hz:g}: expected at least {1.0 / longest:.4g} Hz, or a rotor_inertia of the motor of "
+            f"joint '{names[worst]}', because its back EMF brakes it faster than a step",
+            path="rate_hz",
+        )
+    return model
+
+
 REARM_SPEED = 0.3
 """rad/s | m/s, largest speed at which joints without a velocity limit can be armed."""
 MAX_SUBSTEPS = 1000
@@ -445,12 +498,16 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
     """Delay, lag and limit between the commanded and the acting effort; see `control/plant/simulated.py`.
 
     effort_limit: N m | N, one per effort, of the motor itself; empty is unlimited. delay_steps: steps before a command
-    takes effect. lag_s: s, time constant of the lag after the delay, one number or one per effort; 0 is no lag.
+    takes effect. lag_s: s, time constant of the lag after the delay, one number or one per effort; 0 is no lag. Of a
+    joint file's motors: winding_celsius: temperatures at the begin, by joint; else ambient_celsius. supply_sags: times
+    in which the supply gives a share of the voltage limits.
     """
 
     effort_limit: list[float] = []
     delay_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_DELAY_STEPS)] = 0
     lag_s: float | list[float] = 0.0
+    winding_celsius: dict[str, float] = {}
+    supply_sags: list[SupplySag] = []
 
 
 class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
