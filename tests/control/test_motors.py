@@ -136,12 +136,17 @@ def test_a_winding_above_its_limit_has_no_current_until_it_is_cool(tmp_path: Pat
 
 def test_a_sagging_supply_lowers_the_line_while_it_lasts() -> None:
     motor = Motor(torque_constant=K, gear_ratio=N, resistance=R, voltage_limit=U)
-    sags = [SupplySag(share=0.5, from_s=0.2, until_s=0.4), SupplySag(share=0.7, from_s=0.3)]
-    motors = Motors({0: motor}, 1, DT, sags)
+    sags = [
+        SupplySag(share=0.5, from_s=0.2, until_s=0.4),
+        SupplySag(share=0.0, from_s=0.3, until_s=0.35),
+        SupplySag(share=0.7, from_s=0.3),
+    ]
+    motors = Motors({0: motor, 1: Motor(torque_constant=K, gear_ratio=N)}, 2, DT, sags)
     v = 3.0
-    for t, share in ((0.0, 1.0), (0.2, 0.5), (0.35, 0.5), (0.4, 0.7), (9.0, 0.7)):
+    for t, share in ((0.0, 1.0), (0.2, 0.5), (0.3, 0.0), (0.35, 0.5), (0.4, 0.7), (9.0, 0.7)):
         expected = N * K * (share * U - N * K * v) / R
-        assert motors.act(np.array([900.0]), np.array([v]), t)[0] == pytest.approx(expected, rel=1e-14)
+        effort = motors.act(np.array([900.0, 900.0]), np.array([v, v]), t)
+        assert effort == pytest.approx([expected, 900.0], rel=1e-14)
 
 
 @pytest.mark.parametrize(

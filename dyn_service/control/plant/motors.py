@@ -24,7 +24,7 @@ from dyn_service.api.queries import Array
 from dyn_service.model.motors import Motor
 
 
-class SupplySag(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SupplySag(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A supply that gives `share` of each motor's voltage limit from from_s to until_s, s of the plant's time."""
 
     share: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -82,7 +82,11 @@ class Motors:
         within_current = np.clip(requested, -self._current_limit, self._current_limit)
         continuous = np.sqrt(np.maximum(self._largest_rise - self._decay * self._rise, 0.0) / self._heat_in_step)
         within_heat = np.clip(within_current, -continuous, continuous)
-        voltage = self.voltage_limit * min((s.share for s in self.sags if s.from_s <= t < s.until_s), default=1.0)
+        share = min((sag.share for sag in self.sags if sag.from_s <= t < sag.until_s), default=1.0)
+        # no supply is no limit of a motor without one
+        voltage = np.multiply(
+            self.voltage_limit, share, out=self.voltage_limit.copy(), where=np.isfinite(self.voltage_limit)
+        )
         back_emf = self.gain * v
         current = np.clip(within_heat, (-voltage - back_emf) / self.resistance, (voltage - back_emf) / self.resistance)
         self.current_limited += within_current != requested
