@@ -163,8 +163,8 @@ _OF_SIMULATED = ("overlay", "sensors", "mjcf", "position_limits", "contacts", "i
 """Parameters of simulated robots only."""
 
 
-def make_hardware(configuration: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
-    """Returns the robot of the driver file in the parameters.
+def make_hardware(robot: Robot, p: PlantParameters) -> Hardware:
+    """Returns the robot of the driver file in the parameters. robot: the model.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -172,6 +172,7 @@ def make_hardware(configuration: Configuration, limits: Limits, p: PlantParamete
         FailedPreconditionError: The driver's joints are not the model's.
         DynError: Raised by the driver.
     """
+    configuration, limits = robot.configuration, robot.limits
     for name in _OF_SIMULATED:
         if getattr(p, name):
             raise InvalidArgumentError(f"{name}: for simulated robots only, expected none with a driver", path=name)
@@ -184,21 +185,36 @@ def make_hardware(configuration: Configuration, limits: Limits, p: PlantParamete
     path = Path(p.driver)
     if not path.is_file():
         raise NotFoundError(f"driver: there is no file {p.driver!r}", path="driver")
-    robot = _connected(path, configuration, limits, p)
-    missing = [name for name in _MEMBERS if not hasattr(robot, name)]
+    gain = current_gains(robot) if p.driver_effort == "current" else None
+    hardware = _connected(path, configuration, limits, p)
+    missing = [name for name in _MEMBERS if not hasattr(hardware, name)]
     if missing:
         raise InvalidArgumentError(
-            f"driver {p.driver!r}: 'connect' gave {type(robot).__name__} without {', '.join(missing)}: expected the "
+            f"driver {p.driver!r}: 'connect' gave {type(hardware).__name__} without {', '.join(missing)}: expected the "
             "interface of control/plant/plant.py",
             path="driver",
         )
-    driver_joints, joints = robot.configuration.names, configuration.names
-    driver_sizes = (robot.configuration.nq, robot.configuration.nv)
+    driver_joints, joints = hardware.configuration.names, configuration.names
+    driver_sizes = (hardware.configuration.nq, hardware.configuration.nv)
     if driver_joints != joints or driver_sizes != (configuration.nq, configuration.nv):
         driver_text, model_text = ", ".join(driver_joints), ", ".join(joints)
         raise FailedPreconditionError(f"the driver's joints are {driver_text}, the model's {model_text}")
     # a driver is foreign code: its readings and errors are checked at each call
-    return Driver(robot)
+    return Driver(hardware, gain)
+
+
+def current_gains(robot: Robot) -> Array:
+    """Returns the effort per current (nv,) N m/A | N/A of the motors of a robot's joint file.
+
+    Raises:
+        InvalidArgumentError: A joint has no motor there.
+    """
+    motors, joints = motors_of(robot), robot.configuration.velocity_joints
+    missing = [name for index, name in enumerate(joints) if index not in motors]
+    if missing:
+        text = "expected a motor of each joint in the joint file, found none of"
+        raise InvalidArgumentError(f"driver_effort is current: {text} {', '.join(missing)}", path="driver_effort")
+    return np.array([motors[index].gain for index in range(robot.nv)])
 
 
 def _connected(path: Path, configuration: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
@@ -245,7 +261,9 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
         robot.closed_motion.drive_inertia(configuration.neutral)
     safety = SafetySupervisor(settings, configuration.velocity_names, session, robot.fingerprint, damping)
     safety.turns = tuple(map(bool, configuration.turns))
-    hardware = make_hardware(configuration, limits, p) if p.driver else make_simulated(robot, p, settings)
+    if p.driver_effort != "effort" and not p.driver:
+        raise InvalidArgumentError("driver_effort: expected a driver with it, found none", path="driver_effort")
+    hardware = make_hardware(robot, p) if p.driver else make_simulated(robot, p, settings)
     try:
         safety.interfaces = interfaces_of(p, configuration, hardware, robot.closed_motion)
         if safety.interfaces != EFFORT_ONLY:
@@ -498,9 +516,9 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
     """Delay, lag and limit between the commanded and the acting effort; see `control/plant/simulated.py`.
 
     effort_limit: N m | N, one per effort, of the motor itself; empty is unlimited. delay_steps: steps before a command
-    takes effect. lag_s: s, time constant of the lag after the delay, one number or one per effort; 0 is no lag. Of a
-    joint file's motors: winding_celsius: temperatures at the begin, by joint; else ambient_celsius. supply_sags: times
-    in which the supply gives a share of the voltage limits.
+    takes effect. lag_s: s, time constant of the lag after the delay, one number or one per effort; 0 is no lag.
+    winding_celsius: of a joint file's motors at the begin, by joint; else their ambient_celsius. supply_sags: times in
+    which the supply gives a share of these motors' voltage limits, such as {share: 0.5, from_s: 1, until_s: 2}.
     """
 
     effort_limit: list[float] = []
@@ -563,8 +581,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     `dyn export --fmu` writes.
 
     driver: path of a Python file whose `connect` returns a real robot, see `control/plant/plant.py`.
-    driver_settings: passed to `connect`. stale_cycles: cycles without a new reading that are tolerated; one more stops
-    the robot.
+    driver_settings: passed to `connect`. driver_effort: whether efforts of the driver are efforts, or currents, A,
+    converted by gear_ratio and torque_constant of the joint file's motors. stale_cycles: cycles without a new reading
+    that are tolerated; one more stops the robot.
 
     position_limits: whether joints have stops at their limits. contacts: points of links that touch planes, such as
     {link: FL_foot, radius: 0.016}. Both cost time: with stick_slip some tenths of a millisecond a step, with rk4 one or
@@ -613,6 +632,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     fmu: InputFile = ""
     driver: InputFile = ""
     driver_settings: dict[str, Any] = {}
+    driver_effort: Literal["effort", "current"] = "effort"
     stale_cycles: Annotated[int, msgspec.Meta(ge=0)] = 5
     position_limits: bool = False
     contacts: list[dict[str, Any]] = []
