@@ -113,8 +113,8 @@ def test_a_hot_motor_ends_at_its_limit_with_its_continuous_current(tmp_path: Pat
     current, rise = 10.0, HOTTEST - AMBIENT
     plant = plant_of(turntable(tmp_path, f"{ELECTRIC}, {HEAT}"))
     _, effort, i, celsius = drive(plant, current * N * K, 200)
-    reached = -T * np.log(1.0 - rise / (R_TH * R * current**2))
-    free = int(reached / DT)
+    limit_s = -T * np.log(1.0 - rise / (R_TH * R * current**2))
+    free = int(limit_s / DT)
     assert (i[:free] == current).all()
     assert celsius.max() <= HOTTEST * (1.0 + 1e-14)  # two roundings
     np.testing.assert_allclose(i[free + 1 :], np.sqrt(rise / (R_TH * R)), rtol=1e-12)

@@ -114,9 +114,9 @@ motors:
     )
     assert (hinge.motor.gain, rail.motor.gain) == (5.0, -60.0)
     assert Note("changed", "joint 'hinge'", f"motor of {tmp_path / 'joints.yaml'}:3", 2) in arm.notes
-    again = with_joint_file(described, file(tmp_path, written(arm, passive=True)))
-    assert [joint.armature for joint in again.joints] == [joint.armature for joint in arm.joints]
-    assert next(joint for joint in again.joints if joint.name == "rail").motor.gain == -60.0
+    copy = with_joint_file(described, file(tmp_path, written(arm, passive=True)))
+    assert [joint.armature for joint in copy.joints] == [joint.armature for joint in arm.joints]
+    assert next(joint for joint in copy.joints if joint.name == "rail").motor.gain == -60.0
 
 
 MOTOR_FAULTS = [
