@@ -165,3 +165,14 @@ def test_a_sagging_supply_lowers_the_line_while_it_lasts() -> None:
 def test_motors_that_do_not_fit_the_plant(tmp_path: Path, motor: str, settings: dict, values: list[str]) -> None:
     with pytest.raises(InvalidArgumentError, match=naming(*values)):
         plant_of(turntable(tmp_path, motor), actuators=ActuatorParameters(**settings))
+
+
+def test_motors_at_joints_that_none_can_drive(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=naming("'turn'", "undriven")):
+        plant_of(turntable(tmp_path, ELECTRIC), undriven=["turn"])
+    lid = """<link name="lid"/><joint name="second" type="continuous"><parent link="base"/><child link="lid"/>
+<limit effort="1" velocity="1"/><mimic joint="turn"/></joint></robot>"""
+    (tmp_path / "two.urdf").write_text(TURNTABLE.replace("</robot>", lid))
+    (tmp_path / "two.yaml").write_text("robot: turntable\nmotors:\n  second: {torque_constant: 1, gear_ratio: 1}\n")
+    with pytest.raises(InvalidArgumentError, match=naming("'second'", "follows", "mimic")):
+        plant_of(Robot.from_urdf(tmp_path / "two.urdf", joints=tmp_path / "two.yaml"))
