@@ -16,6 +16,7 @@ from dyn_service.model.description import Note
 from dyn_service.model.motors import Motor
 from dyn_service.model.passive import MIN_WIDTH, PRISMATIC_WIDTH, REVOLUTE_WIDTH
 from dyn_service.model.tree import Tree
+from dyn_service.parsing.conversion import write_files
 from dyn_service.parsing.joint_files import robot_of, with_joint_file, written
 from dyn_service.parsing.urdf.reader import read_text
 from dyn_service.support.documents import ConfigurationError
@@ -117,6 +118,17 @@ motors:
     copy = with_joint_file(described, file(tmp_path, written(arm, passive=True)))
     assert [joint.armature for joint in copy.joints] == [joint.armature for joint in arm.joints]
     assert next(joint for joint in copy.joints if joint.name == "rail").motor.gain == -60.0
+
+
+@pytest.mark.parametrize(("target", "joint_file"), [("c.urdf", False), ("c.xml", False), ("c.urdf", True)])
+def test_a_motor_that_is_not_written_is_reported(tmp_path: Path, target: str, joint_file: bool) -> None:
+    """A written joint file has it; no robot format does."""
+    described = read_text(ARM.format(more=""))
+    path = file(tmp_path, "robot: arm\nmotors:\n  hinge: {torque_constant: 0.1, gear_ratio: 50}\n")
+    notes = write_files(with_joint_file(described, path), tmp_path / target, source=None, joint_file=joint_file)
+    lost = Note("dropped", "joint 'hinge'", "its motor is not written: use a joint file")
+    assert (lost in notes) is not joint_file
+    assert (tmp_path / "c.joints.yaml").exists() is joint_file
 
 
 MOTOR_FAULTS = [
