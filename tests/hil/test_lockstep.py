@@ -8,6 +8,7 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -279,6 +280,18 @@ def test_a_fault_of_motors_shows_in_the_efforts_and_the_tracking(
     assert kind == "voltage" or not np.any(efforts[1])
     assert 0 < faulty.record.counts[f"{kind}_limited.{joint}"] <= last - first
     assert f"{kind}_limited.{joint}" not in clean.record.counts
+
+
+def test_faults_of_motors_are_parameters_of_the_plants_process(tmp_path: Path) -> None:
+    """Each comes next to those before it, on the command line as for the plant in lockstep."""
+    actuators = {"lag_s": 0.01, "supply_sags": [{"share": 0.9}]}
+    faults = [SaggingSupply(0.5, from_s=0.2, until_s=1.0), HotMotor(ELBOW, 90.0), SaggingSupply(0.3, from_s=3.0)]
+    parts = resolve(merged(ARM, {"plant": {"actuators": actuators}}), tmp_path).with_faults(faults)
+    sags = [{"share": 0.9}, {"share": 0.5, "from_s": 0.2, "until_s": 1.0}, {"share": 0.3, "from_s": 3.0}]
+    parameters = parts.plant_parameters().actuators
+    assert (parameters.lag_s, parameters.winding_celsius) == (0.01, {ELBOW: 90.0})
+    assert msgspec.to_builtins(parameters.supply_sags) == sags
+    assert parts.plant.command[-2:] == ("-p", f"actuators:={json.dumps({'supply_sags': sags})}")
 
 
 @pytest.mark.parametrize(
