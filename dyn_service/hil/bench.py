@@ -15,7 +15,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError, Unimplemente
 from dyn_service.graph.launch.runtime import Runtime
 from dyn_service.graph.nodes.controllers.controller_kind import only_robot
 from dyn_service.hil.checks import Check, Notes
-from dyn_service.hil.faults import Fault, Killed, WrongPayload, check_faults
+from dyn_service.hil.faults import Fault, Killed, PlantFault, check_faults
 from dyn_service.hil.lockstep import Lockstep
 from dyn_service.hil.setup import ResolvedSetup, Setup, resolve
 from dyn_service.hil.signals import MessageLog, Record
@@ -137,8 +137,9 @@ class PlantHandle:
             InvalidArgumentError: It does not fit the robot, can act from the start only, or has already ended.
         """
         check_faults([fault])
-        if isinstance(fault, WrongPayload):
-            raise InvalidArgumentError("WrongPayload acts from the start of a run: pass it to `run`")
+        if isinstance(fault, PlantFault):
+            name = type(fault).__name__
+            raise InvalidArgumentError(f"{name} is a parameter of the plant from the start of a run: pass it to `run`")
         now_s, end_s = self._bench.now_s, fault.until_s
         if end_s <= now_s:
             name = type(fault).__name__
@@ -192,22 +193,23 @@ def open_bench(
     """
     check_faults(faults)
     plant_topics = _endpoints(mode, endpoints)
-    payloads = [fault.payload for fault in faults if isinstance(fault, WrongPayload)]
+    plant_faults = [fault for fault in faults if isinstance(fault, PlantFault)]
     if mode == "lockstep":
         # For the names of sockets that are never opened.
         with tempfile.TemporaryDirectory() as folder:
-            resolved_setup = resolve(setup, Path(folder)).carrying(payloads)
+            resolved_setup = resolve(setup, Path(folder)).with_faults(plant_faults)
             model, robot = cache.of(resolved_setup)
             bench: Bench = Lockstep(resolved_setup, model, robot, faults, seed)
             bench.wall_limit_s = wall_limit_s
             return bench
     from dyn_service.hil.real_time import CONTROLLER, RealTime
 
-    if payloads and mode == "hardware":
-        raise InvalidArgumentError("WrongPayload: only a simulated plant can carry it, found --hil=hardware")
+    if plant_faults and mode == "hardware":
+        name = type(plant_faults[0]).__name__
+        raise InvalidArgumentError(f"{name}: only a simulated plant can have it, found --hil=hardware")
     runtime = Runtime()
     try:
-        resolved_setup = resolve(setup, runtime.folder).with_overrides({}, CONTROLLER).carrying(payloads)
+        resolved_setup = resolve(setup, runtime.folder).with_overrides({}, CONTROLLER).with_faults(plant_faults)
         _check_mode(mode, resolved_setup, plant_topics)
         bench = RealTime(resolved_setup, cache.of(resolved_setup)[1], runtime, faults, seed, plant_topics)
     # also Ctrl-C, which would leave processes and sockets behind

@@ -18,7 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -28,6 +28,9 @@ from dyn_service.hil.signals import Array
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration
 from dyn_service.support.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from dyn_service.graph.nodes.plant.factory import PlantParameters
 
 ChannelName = Literal["states", "commands"]
 Process = Literal["controller", "server"]
@@ -158,8 +161,22 @@ class Reorder(ChannelFault):
         return pass_on
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlantFault(Fault, ABC):
+    """A fault of the simulated robot, which its plant gets as a parameter before the run."""
+
+    @abstractmethod
+    def parameters(self, plant: PlantParameters) -> dict[str, Any]:
+        """Returns the plant's parameters that the fault changes; plant: those so far."""
+
+    def _check_whole_run(self) -> None:
+        if self.from_s or self.until_s != math.inf:
+            text = "acts from the start of the whole run: omit from_s and until_s"
+            raise InvalidArgumentError(f"{type(self).__name__} {text}")
+
+
 @dataclass(frozen=True)
-class WrongPayload(Fault):
+class WrongPayload(PlantFault):
     """The plant carries what its controller does not know of: a body of `mass` kg welded to a link, from the start.
 
     com: (3,) m, its centre of mass in the link's frame.
@@ -171,13 +188,45 @@ class WrongPayload(Fault):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.from_s or self.until_s != math.inf:
-            raise InvalidArgumentError("WrongPayload acts during the whole run: omit from_s and until_s")
+        self._check_whole_run()
 
     @property
     def payload(self) -> dict[str, Any]:
         """As in the `overlay` of a plant's parameters."""
         return {"link": self.link, "mass": self.mass, "com": list(self.com)}
+
+    def parameters(self, plant: PlantParameters) -> dict[str, Any]:
+        payloads = plant.overlay.get("payloads", [])
+        # a single payload may be written without a list
+        return {"overlay": {"payloads": [*(payloads if isinstance(payloads, list) else [payloads]), self.payload]}}
+
+
+@dataclass(frozen=True)
+class HotMotor(PlantFault):
+    """The winding of a joint's motor is at `celsius` when the run begins. The joint file has the motor's heat."""
+
+    joint: str
+    celsius: float = field(metadata=_FINITE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_whole_run()
+
+    def parameters(self, plant: PlantParameters) -> dict[str, Any]:
+        return {"actuators": {"winding_celsius": {self.joint: self.celsius}}}
+
+
+@dataclass(frozen=True)
+class SaggingSupply(PlantFault):
+    """The supply gives a share, 0 to 1, of the voltage limits of all motors. The joint file has these limits."""
+
+    share: float = field(metadata=_SHARE)
+
+    def parameters(self, plant: PlantParameters) -> dict[str, Any]:
+        sag = {"share": self.share, "from_s": self.from_s}
+        if self.until_s < math.inf:  # JSON has no infinity
+            sag["until_s"] = self.until_s
+        return {"actuators": {"supply_sags": [*msgspec.to_builtins(plant.actuators.supply_sags), sag]}}
 
 
 @dataclass(frozen=True)

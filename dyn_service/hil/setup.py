@@ -18,6 +18,7 @@ from dyn_service.graph.middleware.node_kind import typed
 from dyn_service.graph.nodes.controllers.controller_kind import ControllerKind
 from dyn_service.graph.nodes.controllers.parameters import LoopParameters
 from dyn_service.graph.nodes.plant.factory import PlantParameters
+from dyn_service.hil.faults import PlantFault
 from dyn_service.service.server.settings import ServerSettings
 from dyn_service.support.documents import parse_document
 from dyn_service.support.parameters import Parameters
@@ -76,14 +77,12 @@ class ResolvedSetup:
         processes = tuple(by_name.get(process.name, process) for process in self.plan.processes)
         return ResolvedSetup(replace(self.plan, processes=processes), first, second, self.server)
 
-    def carrying(self, payloads: Sequence[Mapping[str, Any]]) -> ResolvedSetup:
-        """Returns the setup with these payloads added to the plant's overlay."""
-        if not payloads:
-            return self
-        payload_setting = self.plant_parameters().overlay.get("payloads", [])
-        # a single payload may be written without a list
-        file_payloads = payload_setting if isinstance(payload_setting, list) else [payload_setting]
-        return self.with_overrides({"overlay": {"payloads": [*file_payloads, *payloads]}}, {})
+    def with_faults(self, faults: Sequence[PlantFault]) -> ResolvedSetup:
+        """Returns the setup with faults in its plant's parameters."""
+        setup = self
+        for fault in faults:
+            setup = setup.with_overrides(fault.parameters(setup.plant_parameters()), {})
+        return setup
 
 
 def resolve(setup: Setup, folder: Path) -> ResolvedSetup:

@@ -10,6 +10,7 @@ inertia          the ten inertial numbers of a body
 joints/          joint types
 loop_tree        the tree with the frames of its loop joints
 mimic            mimic joints
+motors           motors of joints: gear, winding, supply, heat
 order            arrays in the caller's order of joints
 parameters       the numbers of a tree that an overlay can replace
 passive          damping, friction, armature, springs

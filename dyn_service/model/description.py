@@ -17,6 +17,7 @@ from dyn_service.errors import InvalidArgumentError, UrdfError
 from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.joints import FIXED, JOINT_TYPES
 from dyn_service.model.joints import Joint as JointModel
+from dyn_service.model.motors import Motor
 from dyn_service.support.suggestions import did_you_mean
 
 RootType = Literal["fixed", "planar", "floating"]
@@ -122,7 +123,7 @@ class Joint:
     axis: (3,), unit length, in the joint frame; (1, 0, 0) and unused for fixed joints. damping and the other passive
     parameters: as in `passive.Passive`, one number for all degrees of freedom. friction_width: None is the joint type's
     default. reduction: turns of the motor per turn of the joint, if the file gives it.
-    driven: whether a motor moves it; None: the file says of no joint that it is driven.
+    driven: whether a motor moves it; None: the file says of no joint that it is driven. motor: from a joint file.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Joint:
     rest: float = 0.0
     reduction: float | None = None
     driven: bool | None = None
+    motor: Motor | None = None
 
     @cached_property
     def moves(self) -> JointModel:

@@ -128,6 +128,10 @@ def write_files(
     texts[Path(target)] = _with_comment(text, comment)
     if joint_file:
         missing = [note for note in missing if not note.text.endswith(urdf.USE_JOINT_FILE)]
+    if joints_target not in texts:
+        text = f"its motor is not written{urdf.USE_JOINT_FILE}"
+        motors = (joint for joint in description.joints if joint.motor is not None)
+        missing += [Note("dropped", f"joint '{joint.name}'", text) for joint in motors]
     if loops_apart:
         missing.append(Note("changed", f"joint file '{joints_target}'", _LOOPS_APART))
     for path in texts if not force else ():

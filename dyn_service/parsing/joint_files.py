@@ -12,6 +12,18 @@
         stiffness: 3.0          # N m/rad | N/m, of a spring
         rest: 0.5               # rad | m, position without force of the spring
         driven: true            # a motor moves it; joints without this key are passive then
+    motors:
+      panda_joint1:             # fields of `model.motors.Motor`; torque_constant is needed, a missing gear_ratio is the
+        gear_ratio: 100         # reduction of the joint's <transmission>
+        torque_constant: 0.1    # N m/A of the rotor
+        rotor_inertia: 6.0e-5   # kg m^2: sets the joint's armature
+        resistance: 0.5         # ohm
+        current_limit: 10       # A
+        voltage_limit: 48       # V, needs the resistance
+        thermal_resistance: 2.0         # K/W; this and the next two together, with the resistance
+        thermal_time_constant_s: 30
+        temperature_limit_celsius: 100
+        ambient_celsius: 25
     loops:
       pin:                      # a joint that closes a loop; no other joint has its name
         type: revolute          # any type of joint; fixed: a weld
@@ -31,7 +43,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +56,7 @@ from dyn_service.errors import UrdfError
 from dyn_service.model.arrays import Vector
 from dyn_service.model.description import Description, Joint, LoopJoint, Note
 from dyn_service.model.joints import JOINT_TYPES
+from dyn_service.model.motors import Motor
 from dyn_service.model.passive import MIN_WIDTH, reflected
 from dyn_service.parsing import quantities
 from dyn_service.parsing.pose import Pose, rpy_of
@@ -92,10 +105,11 @@ class LoopEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class JointFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """robot: name of the robot. joints: a `JointEntry` by joint name. loops: a `LoopEntry` by joint name."""
+    """robot: name of the robot. By joint name: joints: a `JointEntry`. motors: a `Motor`. loops: a `LoopEntry`."""
 
     robot: str
     joints: dict[str, Any] = {}
+    motors: dict[str, Any] = {}
     loops: dict[str, Any] = {}
 
 
@@ -138,6 +152,11 @@ def with_joint_file(description: Description, source: str | os.PathLike[str] | D
         line = document.lines[("joints", name)]
         text = f"{', '.join(field_names) or 'nothing'} of {document.file}:{line}"
         notes.append(Note("changed", f"joint '{name}'", text, joints[name].line))
+    for name, parameters in file.motors.items():
+        motor = document.convert(parameters, Motor, ("motors", name))
+        joints[name] = _with_motor(joints, name, motor, entries.get(name, JointEntry()), document)
+        text = f"motor of {document.file}:{document.lines['motors', name]}"
+        notes.append(Note("changed", f"joint '{name}'", text, joints[name].line))
     driven_joints = {name for name, entry in entries.items() if entry.driven}
     described = replace(description, joints=tuple(with_drives(joints.values(), driven_joints)))
     for name in file.loops:
@@ -149,7 +168,7 @@ def with_joint_file(description: Description, source: str | os.PathLike[str] | D
 
 
 def written(description: Description, *, passive: bool = False) -> str:
-    """Returns the text of a joint file with the loop joints and motors of a robot.
+    """Returns the text of a joint file with the loop joints, driven joints and motors of a robot.
 
     passive: also with the passive parameters of its joints that have an effect.
     """
@@ -170,10 +189,17 @@ def written(description: Description, *, passive: bool = False) -> str:
             fields["driven"] = described.driven
         if fields:
             joints[described.name] = fields
+    # the rotor is in the joint's armature
+    motors = {
+        joint.name: msgspec.to_builtins(msgspec.structs.replace(joint.motor, rotor_inertia=None))
+        for joint in description.joints
+        if joint.motor is not None
+    }
     document = {
         "robot": description.name,
         **({"loops": loops} if loops else {}),
         **({"joints": joints} if joints else {}),
+        **({"motors": motors} if motors else {}),
     }
     return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120))
 
@@ -250,16 +276,51 @@ def _finite(values: tuple[float, ...], place: tuple[str, ...], document: Documen
     return np.array(values, dtype=np.float64) + 0.0
 
 
-def _with_entry(
-    joints: dict[str, Joint], name: str, entry: JointEntry, field_names: Sequence[str], document: Document
-) -> Joint:
-    place = ("joints", name)
+def _moving_joint(joints: Mapping[str, Joint], name: str, place: tuple[str, ...], document: Document) -> Joint:
     joint = joints.get(name)
     if joint is None:
         movable = [other for other, candidate in joints.items() if candidate.moves.nv]
         raise document.fault(f"the robot has no joint '{name}'{did_you_mean(name, movable)}", place)
     if not joint.moves.nv:
         raise document.fault(f"joint '{name}' is fixed, expected one that moves", place)
+    return joint
+
+
+def _with_motor(joints: Mapping[str, Joint], name: str, motor: Motor, entry: JointEntry, document: Document) -> Joint:
+    """Returns the joint with the motor; entry: of the same joint in the same file."""
+    place = ("motors", name)
+    joint = _moving_joint(joints, name, place, document)
+    field, message = motor.fault()
+    if field:
+        raise document.fault(message, (*place, field) if getattr(motor, field) is not None else place)
+    if not joint.moves.single_dof:
+        raise document.fault("expected a joint with one degree of freedom", place)
+    ratio = joint.reduction if motor.gear_ratio is None else motor.gear_ratio
+    if ratio is None:
+        message = "expected a gear_ratio, found none here and none in a <transmission> of the robot's file"
+        raise document.fault(message, place)
+    joint = replace(joint, motor=msgspec.structs.replace(motor, gear_ratio=ratio))
+    if motor.rotor_inertia is None:
+        return joint
+    if entry.armature is not None or entry.rotor_inertia is not None:
+        message = "expected the rotor of one place, found another under joints"
+        raise document.fault(message, (*place, "rotor_inertia"))
+    return _with_rotor(joint, motor.rotor_inertia, ratio, (*place, "rotor_inertia"), document)
+
+
+def _with_rotor(joint: Joint, inertia: float, ratio: float, place: tuple[str, ...], document: Document) -> Joint:
+    armature = reflected(inertia, ratio)
+    if not math.isfinite(armature):
+        message = f"with gear ratio {ratio:g} the armature is {armature:g}, expected a finite number"
+        raise document.fault(message, place)
+    return replace(joint, armature=armature, reduction=ratio)
+
+
+def _with_entry(
+    joints: dict[str, Joint], name: str, entry: JointEntry, field_names: Sequence[str], document: Document
+) -> Joint:
+    place = ("joints", name)
+    joint = _moving_joint(joints, name, place, document)
     for field in field_names:
         value = getattr(entry, field)
         if field == "driven":
@@ -285,8 +346,4 @@ def _with_entry(
     if ratio is None:
         message = "expected a gear_ratio, found none here and none in a <transmission> of the robot's file"
         raise document.fault(message, (*place, "rotor_inertia"))
-    armature = reflected(entry.rotor_inertia, ratio)
-    if not math.isfinite(armature):
-        message = f"with gear ratio {ratio:g} the armature is {armature:g}, expected a finite number"
-        raise document.fault(message, (*place, "rotor_inertia"))
-    return replace(joint, armature=armature, reduction=ratio)
+    return _with_rotor(joint, entry.rotor_inertia, ratio, (*place, "rotor_inertia"), document)

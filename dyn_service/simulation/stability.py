@@ -135,6 +135,29 @@ def mobility_of(robot: RobotQueries, q: Array, free: list[int] | None = None) ->
         return np.zeros(M.shape)
 
 
+def _mobility_samples(robot: RobotQueries) -> Array:
+    """Returns the mobility (samples, ..., nv, nv) in the neutral and in random configurations, or in closed ones."""
+    if robot.closed_motion is None:
+        q = np.stack([robot.configuration.neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
+    else:
+        q = robot.closed_motion.samples
+    lead = (1,) * (robot.mass_matrix(q[0]).ndim - 2)
+    return mobility_of(robot, q.reshape(len(q), *lead, robot.nq))
+
+
+def longest_held_step(robot: RobotQueries, damping: Array) -> tuple[float, int]:
+    """Returns the longest step, s, through which efforts -damping v (nv,) can be held without turning a motion around,
+    in sampled configurations, and the entry of v that moves most easily against its damping; infinite without damping.
+    """
+    if not damping.any():
+        return math.inf, 0
+    mobility, dt = _mobility_samples(robot), 1.0
+    # Euler with held efforts is stable up to twice this step, but oscillates in the second half.
+    share = 2.0 * Slopes(damping, np.zeros_like(damping)).share(mobility, dt, "explicit_euler").max(initial=0.0)
+    rates = damping * np.diagonal(mobility, axis1=-2, axis2=-1).max(axis=0)
+    return (dt / share if share > 0.0 else math.inf), int(np.argmax(rates))
+
+
 def slopes_of(robot: RobotQueries) -> tuple[Slopes, Array] | None:
     """Returns D and K of a robot, and its mobility (samples, ..., nv, nv) in the neutral and in random configurations,
     or in random closed ones; None if the robot has neither damping nor friction nor springs.
@@ -150,12 +173,7 @@ def slopes_of(robot: RobotQueries) -> tuple[Slopes, Array] | None:
         # slopes at rest, where friction is steepest and from where an unstable motion moves away
         stiffness = passive_forces(displaced, 0.0 * free).springs - rest.springs
         slopes = Slopes(*(np.maximum(x, 0.0) for x in ((rest.damping + rest.friction) / _SPEED, stiffness)))
-        if robot.closed_motion is None:
-            q = np.stack([neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
-        else:
-            q = robot.closed_motion.samples
-        lead = (1,) * (robot.mass_matrix(q[0]).ndim - 2)
-        mobility = mobility_of(robot, q.reshape(len(q), *lead, robot.nq))
+        mobility = _mobility_samples(robot)
         _SLOPES[robot] = (slopes, mobility) if slopes.damping.any() or slopes.stiffness.any() else None
     return _SLOPES[robot]
 

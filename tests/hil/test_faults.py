@@ -14,12 +14,14 @@ from dyn_service.hil.faults import (
     Channel,
     Delay,
     Fault,
+    HotMotor,
     Jitter,
     Killed,
     Loss,
     Noise,
     NotANumber,
     Reorder,
+    SaggingSupply,
     Saturation,
     Stale,
     Swapped,
@@ -249,6 +251,8 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
         (lambda: Channel([Stale(joints="abc")], "states", 0, AT), ["Stale", "joints", "'abc'"]),
         (lambda: WrongPayload("tool", 0.0), ["WrongPayload", "mass", "0"]),
         (lambda: WrongPayload("tool", 1.0, from_s=1.0), ["WrongPayload", "from_s", "until_s"]),
+        (lambda: HotMotor("a", 90.0, from_s=1.0), ["HotMotor", "from_s", "until_s"]),
+        (lambda: SaggingSupply(1.5), ["SaggingSupply", "share", "1.5", "1"]),
     ],
 )
 def test_what_does_not_fit_is_said(make, values: list[str]) -> None:
@@ -280,6 +284,7 @@ def test_a_run_in_which_a_fault_does_nothing_shows_nothing(faults, seconds: floa
         lambda **span: Reorder(0.1, **span), lambda **span: Stale(**span), lambda **span: NotANumber(**span),
         lambda **span: Bias(0.1, **span), lambda **span: Noise(0.1, **span), lambda **span: Saturation(1.0, **span),
         lambda **span: Swapped("a", "b", **span), lambda **span: Killed(**span),
+        lambda **span: SaggingSupply(0.5, **span),
     ],
 )  # fmt: skip
 def test_every_fault_has_its_time_and_none_that_cannot_be(make) -> None:
@@ -293,7 +298,7 @@ def test_every_fault_is_in_the_tests_above() -> None:
     def below(kind: type) -> set[str]:
         return {kind.__name__}.union(*map(below, kind.__subclasses__()))
 
-    assert below(Fault) - {"Fault", "ChannelFault", "ValueFault"} == {
+    assert below(Fault) - {"Fault", "ChannelFault", "ValueFault", "PlantFault"} == {
         "Delay", "Jitter", "Loss", "Reorder", "Stale", "NotANumber", "Bias", "Noise", "Saturation", "Swapped",
-        "WrongPayload", "Killed",
+        "WrongPayload", "HotMotor", "SaggingSupply", "Killed",
     }  # fmt: skip

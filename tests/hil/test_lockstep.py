@@ -8,11 +8,26 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from dyn_service.errors import InvalidArgumentError, NotFoundError
-from dyn_service.hil import Bias, Delay, Jitter, Killed, Loss, Noise, NotANumber, Reorder, Stale, Swapped, WrongPayload
+from dyn_service.hil import (
+    Bias,
+    Delay,
+    HotMotor,
+    Jitter,
+    Killed,
+    Loss,
+    Noise,
+    NotANumber,
+    Reorder,
+    SaggingSupply,
+    Stale,
+    Swapped,
+    WrongPayload,
+)
 from dyn_service.hil.bench import PlantHandle, RobotCache, Run, Setup, merged, open_bench, run_for
 from dyn_service.hil.faults import Fault
 from dyn_service.hil.setup import resolve
@@ -96,13 +111,13 @@ def test_a_wrong_payload_comes_beside_what_the_plant_carries(tmp_path: Path, pay
     """For the plant's process, which gets it on its command line, as for the plant in lockstep."""
     overlay = {"payloads": payloads, "gravity": [0.0, 0.0, -9.8]}
     parts = resolve(merged(ARM, {"plant": {"overlay": overlay}}), tmp_path)
-    wrong = WrongPayload("tool0", 2.0).payload
-    expected = {**overlay, "payloads": [{"link": "tool0", "mass": 0.5}, wrong]}
-    carrying = parts.carrying([wrong])
+    wrong = WrongPayload("tool0", 2.0)
+    expected = {**overlay, "payloads": [{"link": "tool0", "mass": 0.5}, wrong.payload]}
+    carrying = parts.with_faults([wrong])
     assert carrying.plant_parameters().overlay == expected
     [started] = [process for process in carrying.plan.processes if process.name == carrying.plant.name]
     assert started.command[-2:] == ("-p", f"overlay:={json.dumps({'payloads': expected['payloads']})}")
-    assert parts.carrying([]) is parts
+    assert parts.with_faults([]) is parts
 
 
 def test_what_the_controller_sees_is_not_where_the_robot_is(cache: RobotCache) -> None:
@@ -236,3 +251,60 @@ def test_a_robot_whose_file_is_written_anew_is_read_anew(cache: RobotCache, tmp_
     path.write_text(path.read_text().replace('<mass value="', '<mass value="1', 1))
     os.utime(path, (1, 1))
     assert run(cache, 0.05, arguments=arm.arguments).log.states[0].fingerprint != first
+
+
+MOTORS = """robot: scara
+motors:
+  inner_joint: {torque_constant: 0.1, gear_ratio: 50, resistance: 2, voltage_limit: 48}
+  outer_joint:
+    {torque_constant: 0.1, gear_ratio: 50, resistance: 1, thermal_resistance: 2, thermal_time_constant_s: 100,
+     temperature_limit_celsius: 120}
+"""
+
+
+@pytest.mark.parametrize("fault", [HotMotor(ELBOW, 200.0), SaggingSupply(0.0, from_s=0.2, until_s=0.3)])
+def test_a_fault_of_motors_shows_in_the_efforts_and_the_tracking(
+    cache: RobotCache, tmp_path: Path, fault: Fault
+) -> None:
+    """A winding above its limit has no current; without a supply only the back EMF acts."""
+    (tmp_path / "joints.yaml").write_text(MOTORS)
+    plant = {"joints": str(tmp_path / "joints.yaml")}
+    clean, faulty = (run(cache, 0.4, *faults, plant=plant).check for faults in ((), (fault,)))
+    clean.tracking().below(3e-5)
+    with pytest.raises(AssertionError, match=naming("tracking error", "3e-5 rad")):
+        faulty.tracking().below(3e-5)
+    joint, kind = (ELBOW, "heat") if isinstance(fault, HotMotor) else ("inner_joint", "voltage")
+    first, last = (round(1e3 * t) for t in (fault.from_s, min(fault.until_s, 0.4)))
+    efforts = [check.record.signal("effort", joint).values for check in (clean, faulty)]
+    assert np.array_equal(efforts[0][:first], efforts[1][:first])
+    assert kind == "voltage" or not np.any(efforts[1])
+    assert 0 < faulty.record.counts[f"{kind}_limited.{joint}"] <= last - first
+    assert f"{kind}_limited.{joint}" not in clean.record.counts
+
+
+def test_faults_of_motors_are_parameters_of_the_plants_process(tmp_path: Path) -> None:
+    """Each comes next to those before it, on the command line as for the plant in lockstep."""
+    actuators = {"lag_s": 0.01, "supply_sags": [{"share": 0.9}]}
+    faults = [SaggingSupply(0.5, from_s=0.2, until_s=1.0), HotMotor(ELBOW, 90.0), SaggingSupply(0.3, from_s=3.0)]
+    parts = resolve(merged(ARM, {"plant": {"actuators": actuators}}), tmp_path).with_faults(faults)
+    sags = [{"share": 0.9}, {"share": 0.5, "from_s": 0.2, "until_s": 1.0}, {"share": 0.3, "from_s": 3.0}]
+    parameters = parts.plant_parameters().actuators
+    assert (parameters.lag_s, parameters.winding_celsius) == (0.01, {ELBOW: 90.0})
+    assert msgspec.to_builtins(parameters.supply_sags) == sags
+    assert parts.plant.command[-2:] == ("-p", f"actuators:={json.dumps({'supply_sags': sags})}")
+
+
+@pytest.mark.parametrize(
+    ("fault", "values"),
+    [(HotMotor("inner_joint", 200.0), ["inner_joint", ELBOW]), (HotMotor("elbow", 200.0), ["'elbow'", ELBOW])],
+)
+def test_a_fault_of_a_motor_without_heat_is_refused(
+    cache: RobotCache, tmp_path: Path, fault: Fault, values: list[str]
+) -> None:
+    (tmp_path / "joints.yaml").write_text(MOTORS)
+    with pytest.raises(InvalidArgumentError, match=naming("winding_celsius", *values)):
+        run(cache, 0.1, fault, plant={"joints": str(tmp_path / "joints.yaml")})
+    with pytest.raises(InvalidArgumentError, match=naming("supply_sags", "voltage_limit")):
+        run(cache, 0.1, SaggingSupply(0.5))
+    with pytest.raises(InvalidArgumentError, match=naming("HotMotor", "omit")):
+        HotMotor("elbow", 90.0, from_s=1.0)

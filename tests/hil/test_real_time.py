@@ -217,7 +217,7 @@ def test_a_launch_that_cannot_listen_ends_the_run(monkeypatch: pytest.MonkeyPatc
             "hardware",
             [WrongPayload("lower_bar", 1.0)],
             [],
-            "WrongPayload: only a simulated plant can carry it, found --hil=hardware",
+            "WrongPayload: only a simulated plant can have it, found --hil=hardware",
         ),
         ("hardware", [], ["plant_state=tcp://a:1"], "--hil-endpoint: found plant_state=tcp://a:1; expected, with"),
         ("real_time", [], ["plant_state=tcp://a:1", "joint_commands=tcp://a:2"], "--hil-endpoint: found plant_state"),

@@ -13,9 +13,11 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import InvalidArgumentError, NotFoundError, UrdfError
 from dyn_service.model.building import tree_of
 from dyn_service.model.description import Note
+from dyn_service.model.motors import Motor
 from dyn_service.model.passive import MIN_WIDTH, PRISMATIC_WIDTH, REVOLUTE_WIDTH
 from dyn_service.model.tree import Tree
-from dyn_service.parsing.joint_files import robot_of, with_joint_file
+from dyn_service.parsing.conversion import write_files
+from dyn_service.parsing.joint_files import robot_of, with_joint_file, written
 from dyn_service.parsing.urdf.reader import read_text
 from dyn_service.support.documents import ConfigurationError
 from tests.conftest import URDF
@@ -58,14 +60,18 @@ def test_numbers_stand_where_they_belong(tmp_path: Path) -> None:
     assert PRISMATIC_WIDTH < REVOLUTE_WIDTH
 
 
+TRANSMISSION = (
+    '<transmission name="t"><type>transmission_interface/SimpleTransmission</type><joint name="hinge"/>'
+    '<actuator name="m"><mechanicalReduction> 50 </mechanicalReduction></actuator></transmission>'
+)
+RIGHT = "torque_constant: 1, gear_ratio: 1, resistance: 1"
+THERMAL = "thermal_resistance: 2, thermal_time_constant_s: 30"
+
+
 def test_a_rotor_takes_the_reduction_of_the_robots_file(tmp_path: Path) -> None:
-    transmission = (
-        '<transmission name="t"><type>transmission_interface/SimpleTransmission</type><joint name="hinge"/>'
-        '<actuator name="m"><mechanicalReduction> 50 </mechanicalReduction></actuator></transmission>'
-    )
-    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4}", transmission)
+    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4}", TRANSMISSION)
     assert tree.passive.armature[0] == 2e-4 * 50**2
-    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4, gear_ratio: 10}", transmission)
+    tree = arm(tmp_path, "  hinge: {rotor_inertia: 2.0e-4, gear_ratio: 10}", TRANSMISSION)
     assert tree.passive.armature[0] == 2e-4 * 10**2
 
 
@@ -91,6 +97,70 @@ def test_the_receipt_says_what_acts_and_where_it_is_from(tmp_path: Path) -> None
     )
     assert Note("changed", "joint 'rail'", f"stiffness, rest of {path}:3", 3) in robot.receipt.notes
     assert robot.without_passive.receipt.of_kind("acting") == ()
+
+
+def test_a_rotor_of_a_motor_is_the_joints_armature(tmp_path: Path) -> None:
+    """By the gear of the motor, or by that of the robot's file; both survive a written file."""
+    described = read_text(ARM.format(more=TRANSMISSION))
+    text = """robot: arm
+motors:
+  hinge: {torque_constant: 0.1, rotor_inertia: 2.0e-4, resistance: 0.5, current_limit: 8}
+  rail: {torque_constant: 0.2, gear_ratio: -300, rotor_inertia: 1.0e-5}
+"""
+    arm = with_joint_file(described, file(tmp_path, text))
+    rail, hinge = (next(joint for joint in arm.joints if joint.name == name) for name in ("rail", "hinge"))
+    assert (hinge.armature, rail.armature) == (2e-4 * 50**2, pytest.approx(1e-5 * 300**2, rel=1e-15))
+    assert hinge.motor == Motor(
+        torque_constant=0.1, gear_ratio=50.0, rotor_inertia=2e-4, resistance=0.5, current_limit=8.0
+    )
+    assert (hinge.motor.gain, rail.motor.gain) == (5.0, -60.0)
+    assert Note("changed", "joint 'hinge'", f"motor of {tmp_path / 'joints.yaml'}:3", 2) in arm.notes
+    copy = with_joint_file(described, file(tmp_path, written(arm, passive=True)))
+    assert [joint.armature for joint in copy.joints] == [joint.armature for joint in arm.joints]
+    assert next(joint for joint in copy.joints if joint.name == "rail").motor.gain == -60.0
+
+
+@pytest.mark.parametrize(("target", "joint_file"), [("c.urdf", False), ("c.xml", False), ("c.urdf", True)])
+def test_a_motor_that_is_not_written_is_reported(tmp_path: Path, target: str, joint_file: bool) -> None:
+    """A written joint file has it; no robot format does."""
+    described = read_text(ARM.format(more=""))
+    path = file(tmp_path, "robot: arm\nmotors:\n  hinge: {torque_constant: 0.1, gear_ratio: 50}\n")
+    notes = write_files(with_joint_file(described, path), tmp_path / target, source=None, joint_file=joint_file)
+    lost = Note("dropped", "joint 'hinge'", "its motor is not written: use a joint file")
+    assert (lost in notes) is not joint_file
+    assert (tmp_path / "c.joints.yaml").exists() is joint_file
+
+
+MOTOR_FAULTS = [
+    ("  hing: {torque_constant: 1}", "hing", ["'hing'", "'hinge'"]),
+    ("  glue: {torque_constant: 1}", "glue", ["'glue'", "fixed"]),
+    ("  ball: {torque_constant: 1, gear_ratio: 1}", "ball", ["freedom"]),
+    ("  hinge: {gear_ratio: 1}", "hinge", ["torque_constant"]),
+    ("  hinge: {torque_constant: 1}", "hinge", ["gear_ratio", "<transmission>"]),
+    ("  hinge: {torque_constant: 0, gear_ratio: 1}", "hinge.torque_constant", ["positive", "0"]),
+    ("  hinge: {torque_constant: 1, gear_ratio: 0}", "hinge.gear_ratio", ["0"]),
+    ("  hinge: {torque_constant: 1, gear_ratio: 1, current_limit: -2}", "hinge.current_limit", ["positive", "-2"]),
+    ("  hinge: {torque_constant: 1, gear_ratio: 1, voltage_limit: 4}", "hinge.voltage_limit", ["resistance"]),
+    ("  hinge: {torque_constant: 1, gear_ratio: 1, ambient_celsius: .nan}", "hinge.ambient_celsius", ["nan"]),
+    (f"  hinge: {{{RIGHT}, thermal_resistance: 2}}", "hinge", ["thermal_time_constant_s"]),
+    (
+        f"  hinge: {{{RIGHT}, {THERMAL}, temperature_limit_celsius: 20}}",
+        "hinge.temperature_limit_celsius",
+        ["25", "20"],
+    ),
+    ("  hinge: {torque_constant: 1, gear_ratio: 1.0e+200, rotor_inertia: 1}", "hinge.rotor_inertia", ["1e+200", "inf"]),
+    ("  rail: {torque_constant: 1, gear_ratio: 1, rotor_inertia: 1}", "rail.rotor_inertia", ["joints"]),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "values"), MOTOR_FAULTS)
+def test_faults_of_motors_name_the_key(tmp_path: Path, text: str, path: str, values: list[str]) -> None:
+    source = file(tmp_path, f"robot: arm\njoints:\n  rail: {{armature: 2}}\nmotors:\n{text}\n")
+    with pytest.raises(ConfigurationError) as excinfo:
+        with_joint_file(read_text(ARM.format(more="")), source)
+    fault = excinfo.value
+    assert unnamed(fault.message, *values) == []
+    assert (fault.line, fault.path) == (5, f"motors.{path}")
 
 
 FAULTS = [

@@ -264,14 +264,16 @@ class DriverError(FailedPreconditionError):
 
 @dataclass
 class Driver:
-    """A `Hardware` that checks another one. hardware: the driver. not_finite: readings with numbers that are not
-    finite; the last valid reading is used then, and the robot stops safely.
+    """A `Hardware` that checks another one. hardware: the driver. gain: (nv,) N m/A | N/A, if the driver's efforts are
+    currents, A, which are converted here both ways; else None. not_finite: readings with numbers that are not finite;
+    the last valid reading is used then, and the robot stops safely.
 
     All methods but `close`, which logs errors, raise `DriverError` if the driver fails or returns a reading of another
     size, and pass on its own errors of this package.
     """
 
     hardware: Hardware
+    gain: Array | None = None
     not_finite: int = 0
     _last: Reading | None = field(default=None, init=False)
 
@@ -291,13 +293,15 @@ class Driver:
         return reading
 
     def write(self, effort: Array, *, brakes: bool) -> None:
-        self._guarded("write", lambda: self.hardware.write(effort, brakes=brakes))
+        values = effort if self.gain is None else effort / self.gain
+        self._guarded("write", lambda: self.hardware.write(values, brakes=brakes))
 
     def write_set_point(self, to: SetPoint, *, brakes: bool) -> None:
         hardware = self.hardware
         if not isinstance(hardware, TakesSetPoints):
             raise DriverError(f"the driver accepts efforts only, found a set point of {to.interface}")
-        self._guarded("write_set_point", lambda: hardware.write_set_point(to, brakes=brakes))
+        point = to if self.gain is None else replace(to, effort=to.effort / self.gain)
+        self._guarded("write_set_point", lambda: hardware.write_set_point(point, brakes=brakes))
 
     def read(self) -> Reading:
         reading = self._sized("read", self._guarded("read", self.hardware.read))
@@ -331,6 +335,8 @@ class Driver:
         q = _numbers(method, "q", reading.q, configuration.nq)
         v = _numbers(method, "v", reading.v, configuration.nv)
         effort = None if reading.effort is None else _numbers(method, "effort", reading.effort, configuration.nv)
+        if effort is not None and self.gain is not None:
+            effort = effort * self.gain
         return replace(reading, q=q, v=v, effort=effort, fault=fault)
 
 

@@ -5,7 +5,7 @@ Motors, `Actuators`, delay, lag and limit the effort:
     command  ->  n steps later  ->  x-dot = (u - x) / T  ->  clipped to +-limit  ->  acts
 
 The command is held through a step, so the lag is exact, and the acting effort is the mean over the step: no impulse is
-lost for any step size.
+lost for any step size. Then the limits of current, heat and voltage act (`motors.py`).
 
 Brakes are strong: once shut they stop every joint within `brake_s` at a constant deceleration, the same share of each
 joint's speed, whatever acts on it, and hold it there. Motors working against shut brakes move nothing. A base has no
@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, Wrench
+from dyn_service.control.plant.motors import Motors
 from dyn_service.control.plant.plant import Fault, Motion, Reading
 from dyn_service.control.plant.safety import is_too_fast, too_fast_words
 from dyn_service.errors import InvalidArgumentError
@@ -149,7 +150,8 @@ class SimulatedRobot:
 
     q: (nq,) first position. dt_s: a step. brake_s: time in which the brakes stop it. velocity_limit: (nv,), infinite if
     unlimited. actuators, measuring: motors and sensors; None are ideal ones. free: (nv,) entries of v without a brake;
-    None if all have one. brakes_hold_all: whether the other brakes hold the free entries too, by closed loops.
+    None if all have one. brakes_hold_all: whether the other brakes hold the free entries too, by closed loops. motors:
+    their currents, voltages and heat; None has no limits.
 
     Raises:
         InvalidArgumentError: A time is not positive and finite.
@@ -165,6 +167,7 @@ class SimulatedRobot:
     measuring: RobotSensors | None = None
     free: NDArray[np.bool_] | None = None
     brakes_hold_all: bool = False
+    motors: Motors | None = None
 
     def __post_init__(self) -> None:
         _check_time("dt_s", self.dt_s)
@@ -199,6 +202,8 @@ class SimulatedRobot:
         if self._pushes:
             self._end_pushes()
         acting_effort = effort if self.actuators is None else self.actuators.act(effort)
+        if self.motors is not None:
+            acting_effort = self.motors.act(acting_effort, self.v, self.time_s)
         previous_state = self.q, self.v
         self.steps += 1
         self._acting, self._fault, self._reason = acting_effort, "", ""
@@ -273,6 +278,8 @@ class SimulatedRobot:
         self._acting = np.zeros_like(v)
         if self.actuators is not None:
             self.actuators.reset()
+        if self.motors is not None:
+            self.motors.reset()
 
     def _end_pushes(self) -> None:
         if any(end <= self.steps for _, end in self._pushes):

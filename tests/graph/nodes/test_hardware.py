@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dyn_service.control.command import SetPoint
 from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import DynError, UnavailableError
 from dyn_service.graph.nodes.plant.factory import ActuatorParameters, DriveParameters, PlantParameters, make_plant
 from dyn_service.graph.nodes.registry import run_file
 from dyn_service.messages.dyn_service_msgs import JointCommand
-from tests.conftest import ROOT
+from tests.conftest import ROOT, URDF
 from tests.phrases import naming
 
 EXAMPLE = ROOT / "examples" / "udp_robot" / "udp_robot.py"
@@ -259,3 +260,54 @@ def test_drivers_that_are_refused(
     with pytest.raises(DynError) as excinfo:
         make_plant(pendulum, PlantParameters(robot="-", driver=str(path), **changes), session=1)
     assert message in str(excinfo.value)
+
+
+CURRENTS = """
+from dyn_service.control import Reading
+import numpy as np
+
+
+class Amplifier:
+    simulated, interfaces = False, ("effort", "position", "velocity")
+
+    def __init__(self, joints):
+        self.configuration, self.currents = joints, np.zeros(1)
+
+    def open(self):
+        return self.read()
+
+    def write(self, effort, *, brakes):
+        self.currents = effort
+
+    def write_set_point(self, to, *, brakes):
+        self.currents = to.effort
+
+    def read(self):
+        return Reading(np.zeros(1), np.zeros(1), self.currents)
+
+    def close(self):
+        pass
+
+
+def connect(joints, limits, cycle_s, settings):
+    return Amplifier(joints)
+"""
+
+
+def test_a_driver_that_takes_currents_gets_and_gives_them_by_the_gains_of_the_joint_file(tmp_path: Path) -> None:
+    (tmp_path / "driver.py").write_text(CURRENTS)
+    settings = {"driver": str(tmp_path / "driver.py"), "driver_effort": "current"}
+    joints = tmp_path / "joints.yaml"
+    joints.write_text("robot: pendulum\nmotors:\n  hinge: {torque_constant: 0.08, gear_ratio: -50}\n")
+    robot = Robot.from_urdf(URDF / "pendulum.urdf", joints=joints)
+    hardware = make_plant(robot, PlantParameters(robot="-", **settings), session=1).robot
+    hardware.write(np.array([3.0]), brakes=False)
+    assert hardware.hardware.currents.tolist() == [-0.75]
+    assert hardware.read().effort.tolist() == [3.0]
+    hardware.write_set_point(SetPoint("position", np.zeros(1), np.zeros(1), np.array([-2.0])), brakes=False)
+    assert hardware.hardware.currents.tolist() == [0.5]
+    assert hardware.read().effort.tolist() == [-2.0]
+    with pytest.raises(DynError, match=r"driver_effort is current: expected a motor of each joint .* of hinge"):
+        make_plant(Robot.from_urdf(URDF / "pendulum.urdf"), PlantParameters(robot="-", **settings), session=1)
+    with pytest.raises(DynError, match="driver_effort: expected a driver"):
+        make_plant(robot, PlantParameters(robot="-", driver_effort="current"), session=1)

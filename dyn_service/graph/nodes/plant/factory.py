@@ -28,6 +28,7 @@ from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface
 from dyn_service.control.law import per_joint
 from dyn_service.control.plant.drives import Drive, Servo
+from dyn_service.control.plant.motors import Motors, SupplySag
 from dyn_service.control.plant.plant import Driver, Hardware, Plant, TakesSetPoints
 from dyn_service.control.plant.safety import (
     MAX_CONTROL_S,
@@ -54,11 +55,12 @@ from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import LoopHandling, RootType
+from dyn_service.model.motors import Motor
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
 from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StepKernel, StickSlipEngine
-from dyn_service.simulation.stability import check_step, chosen
+from dyn_service.simulation.stability import check_step, chosen, longest_held_step
 from dyn_service.simulation.task import checked
 from dyn_service.support.parameter_descriptions import on_topic
 from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile, in_range
@@ -161,8 +163,8 @@ _OF_SIMULATED = ("overlay", "sensors", "mjcf", "position_limits", "contacts", "i
 """Parameters of simulated robots only."""
 
 
-def make_hardware(configuration: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
-    """Returns the robot of the driver file in the parameters.
+def make_hardware(robot: Robot, p: PlantParameters) -> Hardware:
+    """Returns the robot of the driver file in the parameters. robot: the model.
 
     Raises:
         NotFoundError: The file does not exist.
@@ -170,6 +172,7 @@ def make_hardware(configuration: Configuration, limits: Limits, p: PlantParamete
         FailedPreconditionError: The driver's joints are not the model's.
         DynError: Raised by the driver.
     """
+    configuration, limits = robot.configuration, robot.limits
     for name in _OF_SIMULATED:
         if getattr(p, name):
             raise InvalidArgumentError(f"{name}: for simulated robots only, expected none with a driver", path=name)
@@ -182,21 +185,36 @@ def make_hardware(configuration: Configuration, limits: Limits, p: PlantParamete
     path = Path(p.driver)
     if not path.is_file():
         raise NotFoundError(f"driver: there is no file {p.driver!r}", path="driver")
-    robot = _connected(path, configuration, limits, p)
-    missing = [name for name in _MEMBERS if not hasattr(robot, name)]
+    gain = current_gains(robot) if p.driver_effort == "current" else None
+    hardware = _connected(path, configuration, limits, p)
+    missing = [name for name in _MEMBERS if not hasattr(hardware, name)]
     if missing:
         raise InvalidArgumentError(
-            f"driver {p.driver!r}: 'connect' gave {type(robot).__name__} without {', '.join(missing)}: expected the "
+            f"driver {p.driver!r}: 'connect' gave {type(hardware).__name__} without {', '.join(missing)}: expected the "
             "interface of control/plant/plant.py",
             path="driver",
         )
-    driver_joints, joints = robot.configuration.names, configuration.names
-    driver_sizes = (robot.configuration.nq, robot.configuration.nv)
+    driver_joints, joints = hardware.configuration.names, configuration.names
+    driver_sizes = (hardware.configuration.nq, hardware.configuration.nv)
     if driver_joints != joints or driver_sizes != (configuration.nq, configuration.nv):
         driver_text, model_text = ", ".join(driver_joints), ", ".join(joints)
         raise FailedPreconditionError(f"the driver's joints are {driver_text}, the model's {model_text}")
     # a driver is foreign code: its readings and errors are checked at each call
-    return Driver(robot)
+    return Driver(hardware, gain)
+
+
+def current_gains(robot: Robot) -> Array:
+    """Returns the effort per current (nv,) N m/A | N/A of the motors of a robot's joint file.
+
+    Raises:
+        InvalidArgumentError: A joint has no motor there.
+    """
+    motors, joints = motors_of(robot), robot.configuration.velocity_joints
+    missing = [name for index, name in enumerate(joints) if index not in motors]
+    if missing:
+        text = "expected a motor of each joint in the joint file, found none of"
+        raise InvalidArgumentError(f"driver_effort is current: {text} {', '.join(missing)}", path="driver_effort")
+    return np.array([motors[index].gain for index in range(robot.nv)])
 
 
 def _connected(path: Path, configuration: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
@@ -243,7 +261,9 @@ def make_plant(robot: Robot, p: PlantParameters, session: int) -> Plant:
         robot.closed_motion.drive_inertia(configuration.neutral)
     safety = SafetySupervisor(settings, configuration.velocity_names, session, robot.fingerprint, damping)
     safety.turns = tuple(map(bool, configuration.turns))
-    hardware = make_hardware(configuration, limits, p) if p.driver else make_simulated(robot, p, settings)
+    if p.driver_effort != "effort" and not p.driver:
+        raise InvalidArgumentError("driver_effort: expected a driver with it, found none", path="driver_effort")
+    hardware = make_hardware(robot, p) if p.driver else make_simulated(robot, p, settings)
     try:
         safety.interfaces = interfaces_of(p, configuration, hardware, robot.closed_motion)
         if safety.interfaces != EFFORT_ONLY:
@@ -268,7 +288,7 @@ def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -
         measuring = RobotSensors(Sensors.from_file(real, p.sensors, seed=p.sensor_seed), configuration, p.velocities)
     limit, free = settings.velocity_limit, settings.undriven
     brakes_hold_all = free is not None and held_by_brakes(robot, free)
-    parts = actuators, measuring, free, brakes_hold_all
+    parts = actuators, measuring, free, brakes_hold_all, make_motors(robot, real, p, free)
     return SimulatedRobot(engine, configuration, q, 1.0 / p.rate_hz, p.brake_s, limit, *parts)
 
 
@@ -435,6 +455,57 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
     return Actuators(1.0 / p.rate_hz, limit, actuators.delay_steps, lag if lag.ndim else np.full(nv, float(lag)))
 
 
+def motors_of(robot: Robot) -> dict[int, Motor]:
+    """Returns the motors of a robot's joint file by index in v.
+
+    Raises:
+        InvalidArgumentError: A joint with a motor follows another one.
+    """
+    names, motors = robot.configuration.velocity_joints, {}
+    for joint in robot.base.as_described.joints:
+        if joint.motor is not None:
+            if joint.name not in names:
+                text = "follows another one: expected the motor at the joint that it follows, or mimic: false"
+                raise InvalidArgumentError(f"motors: joint '{joint.name}' {text}", path="joints")
+            motors[names.index(joint.name)] = joint.motor
+    return motors
+
+
+def make_motors(robot: Robot, real: Robot, p: PlantParameters, free: NDArray[np.bool_] | None) -> Motors | None:
+    """Returns the motors of the joint file with their electric limits, or None without any.
+
+    robot: the model. real: the robot that moves. free: entries of v without a motor.
+    """
+    motors, names, dt = motors_of(robot), robot.configuration.velocity_joints, 1.0 / p.rate_hz
+    for index in motors:
+        if free is not None and free[index]:
+            text = "has a motor in its joint file, and none in the plant: see undriven"
+            raise InvalidArgumentError(f"joint '{names[index]}' {text}", path="undriven")
+    start = {}
+    for name, celsius in p.actuators.winding_celsius.items():
+        motor = motors.get(names.index(name)) if name in names else None
+        if motor is None or motor.thermal_resistance is None:
+            hot = ", ".join(names[k] for k, motor in motors.items() if motor.thermal_resistance is not None) or "none"
+            text = f"'{name}' has no motor with a thermal_resistance in the joint file; joints with one: {hot}"
+            raise InvalidArgumentError(f"actuators.winding_celsius: {text}", path="actuators.winding_celsius")
+        start[names.index(name)] = celsius
+    if p.actuators.supply_sags and not any(np.isfinite(motor.voltage_limit) for motor in motors.values()):
+        text = "expected none without a motor that has a voltage_limit in the joint file"
+        raise InvalidArgumentError(f"actuators.supply_sags: {text}", path="actuators.supply_sags")
+    if not motors:
+        return None
+    model = Motors(motors, robot.nv, dt, p.actuators.supply_sags, start)
+    braking = np.where(np.isfinite(model.voltage_limit), model.gain**2 / model.resistance, 0.0)
+    longest, worst = longest_held_step(real, braking)
+    if dt > longest:
+        raise InvalidArgumentError(
+            f"rate_hz is {p.rate_hz:g}: expected at least {1.0 / longest:.4g} Hz, or a rotor_inertia of the motor of "
+            f"joint '{names[worst]}', because its back EMF brakes it faster than a step",
+            path="rate_hz",
+        )
+    return model
+
+
 REARM_SPEED = 0.3
 """rad/s | m/s, largest speed at which joints without a velocity limit can be armed."""
 MAX_SUBSTEPS = 1000
@@ -446,11 +517,15 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
 
     effort_limit: N m | N, one per effort, of the motor itself; empty is unlimited. delay_steps: steps before a command
     takes effect. lag_s: s, time constant of the lag after the delay, one number or one per effort; 0 is no lag.
+    winding_celsius: of a joint file's motors at the begin, by joint; else their ambient_celsius. supply_sags: times in
+    which the supply gives a share of these motors' voltage limits, such as {share: 0.5, from_s: 1, until_s: 2}.
     """
 
     effort_limit: list[float] = []
     delay_steps: Annotated[int, msgspec.Meta(ge=0, le=MAX_DELAY_STEPS)] = 0
     lag_s: float | list[float] = 0.0
+    winding_celsius: dict[str, float] = {}
+    supply_sags: list[SupplySag] = []
 
 
 class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -506,8 +581,9 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     `dyn export --fmu` writes.
 
     driver: path of a Python file whose `connect` returns a real robot, see `control/plant/plant.py`.
-    driver_settings: passed to `connect`. stale_cycles: cycles without a new reading that are tolerated; one more stops
-    the robot.
+    driver_settings: passed to `connect`. driver_effort: whether efforts of the driver are efforts, or currents, A,
+    converted by gear_ratio and torque_constant of the joint file's motors. stale_cycles: cycles without a new reading
+    that are tolerated; one more stops the robot.
 
     position_limits: whether joints have stops at their limits. contacts: points of links that touch planes, such as
     {link: FL_foot, radius: 0.016}. Both cost time: with stick_slip some tenths of a millisecond a step, with rk4 one or
@@ -556,6 +632,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     fmu: InputFile = ""
     driver: InputFile = ""
     driver_settings: dict[str, Any] = {}
+    driver_effort: Literal["effort", "current"] = "effort"
     stale_cycles: Annotated[int, msgspec.Meta(ge=0)] = 5
     position_limits: bool = False
     contacts: list[dict[str, Any]] = []

@@ -67,6 +67,9 @@ LIMITS = {
     "beyond": _Limit("commands cut to the limits of position or velocity", "beyond", judged=True),
     "too_far": _Limit("commanded positions too far away", "too far"),
     "motor_saturated": _Limit("motors at their own limit", "motor at its limit", commanded=False, judged=True),
+    "current_limited": _Limit("motors at their limit of current", "motor's current", commanded=False, judged=True),
+    "voltage_limited": _Limit("motors at their limit of voltage", "motor's voltage", commanded=False, judged=True),
+    "heat_limited": _Limit("motors at their limit of heat", "motor's heat", commanded=False, judged=True),
     "out_of_range": _Limit("positions beyond their limits", "out", commanded=False, judged=True),
 }
 """Counts of steps by joint that are not 0 are in the plant's stats, for example as `saturated.elbow`."""
@@ -436,9 +439,9 @@ PANELS = (Panel("plant", plant_section), Panel("tracking", tracking_section))
 COLUMNS = (rate("step_rate_hz"), Column("notes", _notes))
 
 
-CHANNEL, MEASURED, SENSOR, COMMANDED = "plant", "measured", "sensor.", "commanded"
+CHANNEL, MEASURED, SENSOR, COMMANDED, MOTORS = "plant", "measured", "sensor.", "commanded", "motors"
 """Channels: the true motion; the encoders' measurements, if any; the readings of each other sensor, by its name; the
-accepted commands, unclipped."""
+accepted commands, unclipped; currents (A) and winding temperatures (degrees Celsius) of a joint file's motors."""
 
 _AXES = {"force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"), "imus": ("ax", "ay", "az", "wx", "wy", "wz")}
 
@@ -453,6 +456,11 @@ class PlantRecording:
         velocities, efforts = ([f"{kind}.{name}" for name in configuration.velocity_names] for kind in ("v", "tau"))
         self._motion = Recorder(telemetry, CHANNEL, ["t", "session", "mode", *positions, *velocities, *efforts])
         self._measuring = plant.robot.measuring if isinstance(plant.robot, SimulatedRobot) else None
+        self._motors = plant.robot.motors if isinstance(plant.robot, SimulatedRobot) else None
+        self._windings: Recorder | None = None
+        if self._motors is not None:
+            windings = [f"{kind}.{name}" for kind in ("current", "celsius") for name in configuration.velocity_names]
+            self._windings = Recorder(telemetry, MOTORS, ["t", *windings])
         self._measured: Recorder | None = None
         commands = [f"command.{name}" for name in configuration.velocity_names]
         self._commanded = Recorder(telemetry, COMMANDED, ["t", "session", "interface", *commands])
@@ -482,6 +490,9 @@ class PlantRecording:
         if self._measured is not None:
             row = self._measured.row()
             row[0], row[1 : 1 + nq], row[1 + nq :] = time_s, plant.q, plant.v
+        if self._windings is not None and self._motors is not None:
+            row = self._windings.row()
+            row[0], row[1 : 1 + nv], row[1 + nv :] = time_s, self._motors.current, self._motors.celsius
         for name, (recorder, last) in self._sensors.items():
             assert self._measuring is not None
             reading = self._measuring.readings.get(name)
@@ -492,7 +503,7 @@ class PlantRecording:
     def flush(self) -> None:
         """Sends the rows kept so far."""
         sensors = [recorder for recorder, _ in self._sensors.values()]
-        for recorder in filter(None, (self._motion, self._commanded, self._measured, *sensors)):
+        for recorder in filter(None, (self._motion, self._commanded, self._measured, self._windings, *sensors)):
             recorder.flush()
 
 
@@ -521,6 +532,9 @@ def _by_joint(plant: Plant) -> dict[str, int]:
     }
     if isinstance(plant.robot, SimulatedRobot) and plant.robot.actuators is not None:
         tables["motor_saturated"] = names, plant.robot.actuators.saturated
+    if isinstance(plant.robot, SimulatedRobot) and plant.robot.motors is not None:
+        kinds = ("current_limited", "voltage_limited", "heat_limited")
+        tables |= {kind: (names, getattr(plant.robot.motors, kind)) for kind in kinds}
     tables["out_of_range"] = plant.configuration.position_names, plant.out_of_range
     return {f"{kind}.{name}": int(n) for kind, table in tables.items() for name, n in zip(*table, strict=True) if n}
 
