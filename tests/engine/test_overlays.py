@@ -814,6 +814,7 @@ def test_gravity_of_an_overlay_equals_the_argument() -> None:
             subject.simulate_rheonomic({driven_joint: np.zeros((5, 3))}, q[1:], v[1:], dt=1e-3, steps=2, **extra).q
         ),
         "independent_motion": lambda subject, **extra: subject.independent_motion(q, v, **extra).bias_forces,
+        "constraint_force_causes": lambda subject, **extra: subject.constraint_force_causes(q, v, v, **extra).weights,
     }
     with_gravity = {name for name, row in COMPUTATIONS.items() if row.robot and row.first("gravity")}
     assert calls.keys() == with_gravity - {"verify"}

@@ -7,7 +7,7 @@ import pytest
 
 from dyn_service import Robot
 from qa.mechanisms import cuts, exactness
-from qa.mechanisms.__main__ import RANDOM, compared
+from qa.mechanisms.__main__ import RANDOM
 from qa.mechanisms.hours import SWINGS, drift
 from tests.loops import Mechanism, four_bar
 

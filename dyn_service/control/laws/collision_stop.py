@@ -5,7 +5,7 @@
 From then until the plant is armed again: `stop` ends the controller, which releases the plant and shuts its brakes;
 `hold` holds the position of the detection by springs; `float` yields without weight.
 
-The error or the log names the touched link and the wrench on it, `touch.py`.
+The error or the log names the touched link and the wrench on it, `touch.py`, of robots without closed loops.
 
 A constant torque of size s shows as s (1 - exp(-K t)): it is detected after -ln(1 - threshold / s) / K, and not at all
 below the threshold. Model errors show as well, so a threshold must exceed the weight of a wrong payload.
@@ -51,7 +51,8 @@ class CollisionStop(EffortLaw):
     ) -> None:
         self.law, self.observer, self.threshold, self.reaction = law, observer, threshold, reaction
         self._hold: Reference | None = None
-        self._finder = TouchFinder(observer.model)
+        # In closed loops joints beyond the touched link feel a touch too, so that residuals do not tell the link.
+        self._finder = None if observer.model.description.loop_joints else TouchFinder(observer.model)
         self.touch: Touch | None = None
         self._notes: list[str] = []
 
@@ -86,7 +87,8 @@ class CollisionStop(EffortLaw):
     def _begin_reaction(self, state: RobotState, k: int) -> None:
         cause = f"external torque {self.observer.residual[k]:.3g}, the threshold is {self.threshold[k]:.3g}"
         joint = self.observer.model.configuration.velocity_names[k]
-        self.touch = self._finder.touch(state.measured.q, self.observer.residual, _FELT * self.threshold)
+        if self._finder is not None:
+            self.touch = self._finder.touch(state.measured.q, self.observer.residual, _FELT * self.threshold)
         place = "" if self.touch is None else f"; {self.touch}"
         collision = f"collision at {state.measured.t:.3f} s: joint '{joint}': {cause}{place}"
         if self.reaction is None:

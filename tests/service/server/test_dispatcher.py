@@ -286,7 +286,10 @@ BAD = {
 
 @dataclass
 class Waits:
-    """A request that waits for its reply, in the model: bytes of both, and the expected outcome."""
+    """A request that waits for its reply, in the model: bytes of both, and the expected outcome.
+
+    needs_kernel: whether a worker makes its kernel first.
+    """
 
     size: int
     reply_size: int
@@ -294,6 +297,8 @@ class Waits:
     code: str
     is_notified: bool
     query: str
+    needs_kernel: bool
+    received_ns: int
     next_notice_ns: int = 0
 
 
@@ -349,7 +354,10 @@ class Dispatching(RuleBasedStateMachine):
         else:
             assert reply is None
             hears = is_notified and not is_req  # a REQ socket takes one message only
-            self.waiting[peer] = Waits(len(payload), self.reply_size(payload), number, code, hears, query)
+            needs_kernel = query == "mass_matrix" and not self.warm
+            self.waiting[peer] = Waits(
+                len(payload), self.reply_size(payload), number, code, hears, query, needs_kernel, self.now_ns
+            )
             self.undone.append(peer)
 
     @rule()
@@ -410,6 +418,7 @@ class Dispatching(RuleBasedStateMachine):
         self.done.append(peer)
         waiting = self.waiting[peer]
         self.warm |= waiting.query == "mass_matrix"
+        waiting.needs_kernel = False
         if waiting.code:
             self.errors[waiting.code] += 1
 
@@ -438,11 +447,17 @@ class Dispatching(RuleBasedStateMachine):
 
     @rule()
     def notices_are_due(self) -> None:
-        late = self.kernel_since_ns is not None and self.now_ns - self.kernel_since_ns >= 20 * MS
-        due_peers = {
-            peer: waiting
+        since_ns = {  # of a kernel that any of them may wait for, or of the wait for a worker that makes its own
+            peer: waiting.received_ns if self.kernel_since_ns is None else self.kernel_since_ns
             for peer, waiting in self.waiting.items()
-            if late and waiting.is_notified and self.now_ns >= waiting.next_notice_ns
+            if waiting.needs_kernel or self.kernel_since_ns is not None
+        }
+        due_peers = {
+            peer: self.waiting[peer]
+            for peer, begin_ns in since_ns.items()
+            if self.now_ns - begin_ns >= 20 * MS
+            and self.waiting[peer].is_notified
+            and self.now_ns >= self.waiting[peer].next_notice_ns
         }
         notices = self.rig.notices(self.now_ns)
         assert [peer for peer, _ in notices] == list(due_peers)
