@@ -58,10 +58,10 @@ def compared(
     errors: dict[str, list[tuple[float, int]]] = {}
     kinds: dict[int, str] = {}
     refusals: list[str] = []
-    until = time.monotonic() + 60.0 * minutes
+    deadline = time.monotonic() + 60.0 * minutes
     with ProcessPoolExecutor(jobs) as pool:
         for seed, row in pool.map(partial(attempted, errors_of), seeds):
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 pool.shutdown(wait=False, cancel_futures=True)
                 break
             if isinstance(row, str):
@@ -78,9 +78,9 @@ def compared(
         worst, seed = max(rows)
         yield f"| {query} | {len(rows)} | {worst:.1e} ({seed}) | {median(error for error, _ in rows):.1e} |"
     yield from refusals
-    bound = RANDOM[part][2]
-    beyond = sorted({seed for rows in errors.values() for error, seed in rows if not error <= bound})
-    yield from (f"above {bound:g}: {seed}: {kinds[seed]}" for seed in beyond)
+    largest_error = RANDOM[part][2]
+    excess_seeds = sorted({seed for rows in errors.values() for error, seed in rows if not error <= largest_error})
+    yield from (f"above {largest_error:g}: {seed}: {kinds[seed]}" for seed in excess_seeds)
 
 
 def hours_table() -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 
 from dyn_service import Robot
 from qa.mechanisms import cuts, exactness
-from qa.mechanisms.__main__ import RANDOM, compared
+from qa.mechanisms.__main__ import RANDOM
 from qa.mechanisms.hours import SWINGS, drift
 from tests.loops import Mechanism, four_bar
 
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.wide
 
 @pytest.mark.parametrize(("part", "seed"), [("exact", 10), ("exact", 13), ("cuts", 13), ("cuts", 19)])
 def test_random_mechanisms_agree(part: str, seed: int) -> None:
-    errors_of, _, bound = RANDOM[part]
+    errors_of, _, largest_error = RANDOM[part]
     _, errors = errors_of(seed)
     assert errors, "no query was compared"
-    assert {query: error for query, error in errors.items() if not error <= bound} == {}
+    assert {query: error for query, error in errors.items() if not error <= largest_error} == {}
 
 
 def test_an_error_of_a_query_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
