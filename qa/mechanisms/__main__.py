@@ -34,7 +34,7 @@ RANDOM: dict[str, tuple[Callable[[int], Row], int, float]] = {
     "pinocchio": (peers.pinocchio_errors, 20, 1e-8),
 }
 """By part: the errors of a seed, the number of seeds, and the largest error. Errors are rounding times the condition
-numbers of loops near singular positions. Loads of all loops follow from one system: beside a loop with 390 N, near a
+numbers of loops near singular positions. Loads of all loops follow from one system: next to a loop with 390 N, near a
 singular position, one with 0.03 N has an error of 7e-12 N, 2.4e-10 of its own scale. Pinocchio's constraints are
 regularised by 1e-10."""
 
