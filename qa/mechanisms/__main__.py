@@ -34,7 +34,7 @@ RANDOM: dict[str, tuple[Callable[[int], Row], int, float]] = {
     "pinocchio": (peers.pinocchio_errors, 20, 1e-8),
 }
 """By part: the errors of a seed, the number of seeds, and the largest error. Errors are rounding times the condition
-numbers of loops near singular positions. Loads of all loops follow from one system: beside a loop with 390 N, near a
+numbers of loops near singular positions. Loads of all loops follow from one system: next to a loop with 390 N, near a
 singular position, one with 0.03 N has an error of 7e-12 N, 2.4e-10 of its own scale. Pinocchio's constraints are
 regularised by 1e-10."""
 
@@ -58,10 +58,10 @@ def compared(
     errors: dict[str, list[tuple[float, int]]] = {}
     kinds: dict[int, str] = {}
     refusals: list[str] = []
-    until = time.monotonic() + 60.0 * minutes
+    deadline = time.monotonic() + 60.0 * minutes
     with ProcessPoolExecutor(jobs) as pool:
         for seed, row in pool.map(partial(attempted, errors_of), seeds):
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 pool.shutdown(wait=False, cancel_futures=True)
                 break
             if isinstance(row, str):
@@ -78,9 +78,9 @@ def compared(
         worst, seed = max(rows)
         yield f"| {query} | {len(rows)} | {worst:.1e} ({seed}) | {median(error for error, _ in rows):.1e} |"
     yield from refusals
-    bound = RANDOM[part][2]
-    beyond = sorted({seed for rows in errors.values() for error, seed in rows if not error <= bound})
-    yield from (f"above {bound:g}: {seed}: {kinds[seed]}" for seed in beyond)
+    largest_error = RANDOM[part][2]
+    excess_seeds = sorted({seed for rows in errors.values() for error, seed in rows if not error <= largest_error})
+    yield from (f"above {largest_error:g}: {seed}: {kinds[seed]}" for seed in excess_seeds)
 
 
 def hours_table() -> Iterator[str]:

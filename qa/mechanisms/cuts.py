@@ -50,12 +50,12 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A mechanism that is cut elsewhere. frames: of its links in those of the original. turned: the joints whose child
-    became their parent."""
+    """A mechanism that is cut elsewhere. frames: of its links in those of the original. reversed_joints: those whose
+    child became their parent."""
 
     mechanism: Mechanism
     frames: dict[str, Frame]
-    turned: frozenset[str]
+    reversed_joints: frozenset[str]
 
 
 def zeroed(mechanism: Mechanism, name: str) -> Mechanism:
@@ -117,17 +117,17 @@ def recut(mechanism: Mechanism, closing: str, opening: str) -> Cut:
     in_tree = [x for x in pairs if x.joint.name == closing or not isinstance(x.joint, LoopJoint)]
     in_tree = [x for x in in_tree if x.joint.name != opening]
     (root,) = {link.name for link in description.links} - {joint.child for joint in description.joints}
-    frames, joints, turned = {root: IDENTITY}, [], set()
+    frames, joints, reversed_joints = {root: IDENTITY}, [], set()
     while in_tree:
         pair = next(x for x in in_tree if (x.joint.parent in frames) != (x.joint.child in frames))
         in_tree.remove(pair)
-        joint, (near, far) = pair.joint, (pair.parent, pair.child)
+        joint, (parent_frame, child_frame) = pair.joint, (pair.parent, pair.child)
         ends, axis = (joint.parent, joint.child), joint.axis
         if joint.child in frames:
-            (near, far), ends, axis = (far, near), ends[::-1], -joint.axis
-            turned.add(joint.name)
-        frames[ends[1]] = far
-        rotation, xyz = times(inverse(frames[ends[0]]), near)
+            (parent_frame, child_frame), ends, axis = (child_frame, parent_frame), ends[::-1], -joint.axis
+            reversed_joints.add(joint.name)
+        frames[ends[1]] = child_frame
+        rotation, xyz = times(inverse(frames[ends[0]]), parent_frame)
         parts: dict[str, Any] = {"parent": ends[0], "child": ends[1], "xyz": xyz, "rotation": rotation, "axis": axis}
         if isinstance(joint, LoopJoint):
             joints.append(Joint(joint.name, joint.type, pitch=joint.pitch, driven=False, **parts))
@@ -154,7 +154,7 @@ def recut(mechanism: Mechanism, closing: str, opening: str) -> Cut:
     for name, place in zip(robot.joint_names, robot.configuration.q_slices, strict=True):
         if name in places:
             q[place] = mechanism.q[places[name]]
-    return Cut(Mechanism(robot, q), frames, frozenset(turned))
+    return Cut(Mechanism(robot, q), frames, frozenset(reversed_joints))
 
 
 def _reframed(link: Any, frame: Frame) -> Any:
@@ -180,16 +180,18 @@ def pairs_to_cut(description: Description) -> list[tuple[str, str]]:
     pairs = []
     for loop in description.loop_joints:
         chains = [chain(loop.parent), chain(loop.child)]
-        for one, other in (chains, chains[::-1]):
-            pairs += [(loop.name, joint.name) for joint in one if joint not in other and joint.moves.nv == 1]
+        for chain_joints, other in (chains, chains[::-1]):
+            pairs += [(loop.name, joint.name) for joint in chain_joints if joint not in other and joint.moves.nv == 1]
     return pairs
 
 
 class Answers:
     """The answers of one cut in a motion. names: joints of the tree in both cuts. independent: those with drives."""
 
-    def __init__(self, cut: Cut, original: Mechanism, names: list[str], independent: list[str], wrench: Wrench) -> None:
-        self.cut, self.robot, self.q, self.wrench = cut, cut.mechanism.robot, cut.mechanism.q, wrench
+    def __init__(
+        self, variant: Cut, original: Mechanism, names: list[str], independent: list[str], wrench: Wrench
+    ) -> None:
+        self.variant, self.robot, self.q, self.wrench = variant, variant.mechanism.robot, variant.mechanism.q, wrench
         self.original = original
         entries = self.robot.configuration.velocity_joints
         self.common = [k for name in names for k, entry in enumerate(entries) if entry == name]
@@ -235,6 +237,8 @@ class Answers:
         forward = robot.forward_dynamics_derivatives(q, v, tau, **options)
         square = np.ix_(common, common)
         answers |= {f"{name}": getattr(forward, name)[square] for name in ("da_dq", "da_dv", "da_dtau")}
+        # Steps end at the nearest closed state in the coordinates of the tree, which differ by the error of rk4: with
+        # 1 ms by 1.4e-11, a sixteenth for half the step.
         end = robot.simulate(q, v, tau, dt=2e-4, steps=5, integrator="rk4")
         answers["simulate"] = np.concatenate([end.q[-1][self.in_q], end.v[-1][common]])
         if floating:
@@ -261,17 +265,17 @@ class Answers:
             k = poses.links.index(joint.child)
             offset = poses.rotation[k] @ joint.child_xyz if isinstance(joint, LoopJoint) else 0.0
             origins[joint.name] = poses.position[k] + offset
-        here = self.robot.link_poses(self.q)
+        cut_poses = self.robot.link_poses(self.q)
         rows = []
-        description = self.cut.mechanism.description
+        description = self.variant.mechanism.description
         for joint in sorted((*description.joints, *description.loop_joints), key=lambda x: x.name):
             if joint.name not in loads.joints:
                 continue
-            k = here.links.index(joint.child)
-            offset = here.rotation[k] @ joint.child_xyz if isinstance(joint, LoopJoint) else 0.0
+            k = cut_poses.links.index(joint.child)
+            offset = cut_poses.rotation[k] @ joint.child_xyz if isinstance(joint, LoopJoint) else 0.0
             wrench = loads.wrench[loads.joints.index(joint.name)]
-            arm = here.position[k] + offset - origins[joint.name]
-            sign = -1.0 if joint.name in self.cut.turned else 1.0
+            arm = cut_poses.position[k] + offset - origins[joint.name]
+            sign = -1.0 if joint.name in self.variant.reversed_joints else 1.0
             rows.append(sign * np.concatenate([wrench[:3] + np.cross(arm, wrench[3:]), wrench[3:]]))
         return np.array(rows)
 
@@ -295,7 +299,7 @@ def errors_of(seed: int) -> tuple[str, dict[str, float]]:
         start = replace(case.mechanism, robot=Robot(replace(described, joints=joints)))
         m = zeroed(start, closing)
         names = [name for name in m.robot.joint_names if name != opening]
-        entries = independent_entries(m, without=opening)
+        entries = independent_entries(m, excluded=opening)
         if entries is None:
             continue
         independent = list(dict.fromkeys(m.robot.configuration.velocity_joints[i] for i in entries))
@@ -304,21 +308,21 @@ def errors_of(seed: int) -> tuple[str, dict[str, float]]:
         if is_redundant(m):
             # The least squares of loads take moments about the frames on child links. A slide's two frames differ, so
             # that they depend on which of its links is the child; at its zero the two are one.
-            m = slides_zeroed(m, other.turned)
+            m = slides_zeroed(m, other.reversed_joints)
             other = recut(m, closing, opening)
-        for cut in (m, other.mechanism):
-            interpreted_robot(cut.robot)
+        for variant in (m, other.mechanism):
+            interpreted_robot(variant.robot)
         first = Cut(m, {link.name: IDENTITY for link in m.description.links}, frozenset())
         link = moving_link(m)
         point, torque, force = np.random.default_rng(seed).uniform(-0.3, 0.3, (3, 3))
         answers = []
-        for cut in (first, other):
-            R, p = inverse(cut.frames[link])
+        for variant in (first, other):
+            R, p = inverse(variant.frames[link])
             wrench = Wrench(link, torque, force, R @ point + p)
-            answers.append(Answers(cut, m, names, independent, wrench).all(seed, m.description))
+            answers.append(Answers(variant, m, names, independent, wrench).all(seed, m.description))
         errors = {}
         for query, x in answers[0].items():
             size = max(np.abs(answers[0][name]).max(initial=0.0) for name in (query, *SCALES.get(query, ())))
             errors[query] = float(np.abs(answers[1][query] - x).max() / (size or 1.0))
-        return f"{m.description.root} root, {closing} to {opening}, {len(other.turned)} turned", errors
+        return f"{m.description.root} root, {closing} to {opening}, {len(other.reversed_joints)} turned", errors
     return f"{case.mechanism.description.root} root: no other cut has the same independent joints", {}

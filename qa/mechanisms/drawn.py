@@ -77,14 +77,14 @@ def doubled(description: Description) -> Description:
     return description
 
 
-def independent_entries(mechanism: Mechanism, without: str = "") -> list[int] | None:
+def independent_entries(mechanism: Mechanism, excluded: str = "") -> list[int] | None:
     """The entries of v that determine all others best, with those of a floating root; None if `without` this joint
     there are too few."""
     robot = mechanism.robot
     rows = robot.evaluator.closed_loops.joints.state(mechanism.q, None).rows
     _, s, Vt = np.linalg.svd(rows)
     N = Vt[int((s > 1e-8).sum()) :]
-    weights = np.array([float(name != without) for name in robot.configuration.velocity_joints])
+    weights = np.array([float(name != excluded) for name in robot.configuration.velocity_joints])
     weights[: 6 * (mechanism.description.root == "floating")] = 1e3
     R, order = qr(N * weights, mode="r", pivoting=True)
     if np.abs(np.diag(R)).min(initial=1.0) < 1e-3:
@@ -115,7 +115,7 @@ def drawn_case(seed: int) -> Case:
     joints = tuple(replace(joint, driven=joint.name in drives) for joint in joints)
     robot = Robot(replace(description, joints=joints))
     mechanism = replace(mechanism, robot=robot)
-    driven = np.array([name in drives for name in robot.configuration.velocity_joints])
+    drive_mask = np.array([name in drives for name in robot.configuration.velocity_joints])
     first, second = (str(link) for link in rng.choice([link.name for link in description.links[1:]], 2))
     wrenches = tuple(
         Wrench(link, *rng.normal(size=(2, 3)), rng.uniform(-0.3, 0.3, 3), frame)
@@ -124,7 +124,7 @@ def drawn_case(seed: int) -> Case:
     return Case(
         mechanism,
         mechanism.motion(seed)[0],
-        rng.normal(size=robot.nv) * driven,
+        rng.normal(size=robot.nv) * drive_mask,
         wrenches if seed % 4 else (),
         np.array([0.3, -0.2, -9.81]) if seed % 7 else np.zeros(3),
         tuple(independent),

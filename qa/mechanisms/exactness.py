@@ -60,15 +60,15 @@ class Comparison:
         }
         if self.case.is_determined:
             reading = robot.force_torque(*self.state, a, **self.options)
-            measured = np.concatenate([reading.torque, reading.force], axis=-1)
-            errors["force_torque"] = load_error(reading.joints, measured, wrenches, scales)
+            sensor_loads = np.concatenate([reading.torque, reading.force], axis=-1)
+            errors["force_torque"] = load_error(reading.joints, sensor_loads, wrenches, scales)
         errors |= self._independent()
-        again = robot.forward_dynamics(*self.state, drive_tau, **self.options)
+        repeated_a = robot.forward_dynamics(*self.state, drive_tau, **self.options)
         G = doubles(exact.motions).reshape(-1, robot.nv)
         inertial = np.abs(terms[0] - terms[1])
         sizes = np.abs(G) @ (inertial + np.abs(terms[1]) + np.abs(tau))
         return errors | {
-            "forward of inverse": self.motion_error(again, a),
+            "forward of inverse": self.motion_error(repeated_a, a),
             "inverse of forward": float((np.abs(G @ (drive_tau - tau)) / sizes).max()),
             "power of loads": self._power(loads),
         }
@@ -133,9 +133,9 @@ def doubles(x: Any) -> Array:
     return np.array([float(y) for y in x])
 
 
-def load_error(names: Any, found: Array, wrenches: dict[str, Array], scales: dict[str, float]) -> float:
+def load_error(names: Any, answers: Array, wrenches: dict[str, Array], scales: dict[str, float]) -> float:
     """The largest error of the loads of joints."""
-    pairs = zip(names, found, strict=True)
+    pairs = zip(names, answers, strict=True)
     return max(float(np.abs(load - wrenches[name]).max() / scales[name]) for name, load in pairs if name in wrenches)
 
 

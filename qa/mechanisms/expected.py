@@ -120,8 +120,8 @@ class Expected(Exact):
             for joint, wrench in zip(joints, W, strict=True):
                 R = np.array(frames[joint.name][:3, :3].tolist())
                 wrenches[joint.name] = np.array(wrench @ R, dtype=float).reshape(6)
-        acting = {name: np.array(x, dtype=float) for name, x in pushes.items()}
-        return wrenches, _load_scales(joints, wrenches, acting)
+        link_loads = {name: np.array(x, dtype=float) for name, x in pushes.items()}
+        return wrenches, _load_scales(joints, wrenches, link_loads)
 
     def _least(self, K: Any, W: Any, columns: list[Any], missing: Any) -> Any:
         """The forces of the loop joints that balance the efforts, those with the least loads of all joints."""
@@ -178,22 +178,22 @@ class Expected(Exact):
     def _joint_loads(self, frames: dict[str, Any], forces: dict[str, Any], loops: list[Any]) -> dict[str, Any]:
         """By joint: the wrench at its frame's origin in world axes, if links need `forces` and loop joints exert
         `loops`, (index, wrench)."""
-        description, needed = self.mechanism.description, dict(forces)
+        description, link_forces = self.mechanism.description, dict(forces)
         loads = {joint.name: np.array([mpf(0)] * 6) for joint in description.loop_joints}
         for k, wrench in loops:
             joint = description.loop_joints[k]
             loads[joint.name] = np.array(wrench)
             about_world = _moved(np.array(wrench), frames[joint.name], -1)
-            needed[joint.child] = needed.get(joint.child, 0) - about_world
-            needed[joint.parent] = needed.get(joint.parent, 0) + about_world
+            link_forces[joint.child] = link_forces.get(joint.child, 0) - about_world
+            link_forces[joint.parent] = link_forces.get(joint.parent, 0) + about_world
         inboard = {joint.child: joint for joint in description.joints}
-        carried = {joint.name: np.array([mpf(0)] * 6) for joint in description.joints}
-        for link, force in needed.items():
+        tree_loads = {joint.name: np.array([mpf(0)] * 6) for joint in description.joints}
+        for link, force in link_forces.items():
             place = link
             while place in inboard:
-                carried[inboard[place].name] = carried[inboard[place].name] + force
+                tree_loads[inboard[place].name] = tree_loads[inboard[place].name] + force
                 place = inboard[place].parent
-        return loads | {name: _moved(wrench, frames[name], 1) for name, wrench in carried.items()}
+        return loads | {name: _moved(wrench, frames[name], 1) for name, wrench in tree_loads.items()}
 
 
 def independent_rows(A: Any) -> list[int]:
@@ -225,29 +225,29 @@ def _blocked(joint: LoopJoint, frame: Any) -> list[list[Any]]:
     """The wrenches that a loop joint transmits, in world axes at its frame: no work in its free motions."""
     n = _unit([mpf(float(x)) for x in joint.axis])
     e = _unit(_cross(n, [mpf(1), mpf(0), mpf(0)]))
-    across, zero = [e, _cross(n, e)], [mpf(0)] * 3
-    along = [[*zero, *n]], [[*n, *zero]]  # force, moment
-    forces, moments = [[*zero, *x] for x in across], [[*x, *zero] for x in across]
+    normals, zero = [e, _cross(n, e)], [mpf(0)] * 3
+    axis_wrenches = [[*zero, *n]], [[*n, *zero]]  # force, moment
+    forces, moments = [[*zero, *x] for x in normals], [[*x, *zero] for x in normals]
     pitch = mpf(joint.pitch) / (2 * mp.pi)
     basis = {
-        "spherical": forces + along[0],
-        "revolute": forces + along[0] + moments,
+        "spherical": forces + axis_wrenches[0],
+        "revolute": forces + axis_wrenches[0] + moments,
         "cylindrical": forces + moments,
-        "prismatic": forces + moments + along[1],
-        "planar": along[0] + moments,
+        "prismatic": forces + moments + axis_wrenches[1],
+        "planar": axis_wrenches[0] + moments,
         "screw": [*forces, *moments, [*(-pitch * x for x in n), *n]],
-        "fixed": forces + moments + along[0] + along[1],
+        "fixed": forces + moments + axis_wrenches[0] + axis_wrenches[1],
     }[joint.type]
     R = frame[:3, :3]
     return [[*(R * matrix(wrench[:3])), *(R * matrix(wrench[3:]))] for wrench in basis]
 
 
-def _load_scales(joints: Sequence[Any], wrenches: dict[str, Array], acting: dict[str, Array]) -> dict[str, Array]:
+def _load_scales(joints: Sequence[Any], wrenches: dict[str, Array], link_loads: dict[str, Array]) -> dict[str, Array]:
     """By joint: the largest load, in N m and N, of the joints on its two links and of what else acts on these."""
     largest: dict[str, float] = {}
     for joint in joints:
         for link in (joint.parent, joint.child):
             largest[link] = max(largest.get(link, 0.0), np.abs(wrenches[joint.name]).max())
-    for link, wrench in acting.items():
+    for link, wrench in link_loads.items():
         largest[link] = max(largest.get(link, 0.0), np.abs(wrench[3:]).max())
     return {joint.name: max(largest[joint.parent], largest[joint.child]) or 1.0 for joint in joints}

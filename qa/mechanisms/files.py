@@ -35,8 +35,8 @@ PATTERN = re.compile(rb"<connect\b|<weld\b|polycoef|<constraint\b|drake:\w*const
 
 def robot_of(path: Path) -> Robot:
     """Returns the robot of a file, with the loops of a `robot.yaml` beside it."""
-    beside = path.with_suffix(".yaml")
-    settings = yaml.safe_load(beside.read_text()) if beside.exists() else None
+    settings_file = path.with_suffix(".yaml")
+    settings = yaml.safe_load(settings_file.read_text()) if settings_file.exists() else None
     if not isinstance(settings, dict) or "closed_loop" not in settings:
         return Robot.from_file(path)
     kinds = {"3d": "spherical", "6d": "fixed"}
@@ -60,15 +60,16 @@ def robot_of(path: Path) -> Robot:
 def blocked_directions(joint: LoopJoint) -> Array:
     """(6, m): the directions of velocities [rotation; translation] in the frame on the child that a joint blocks."""
     n = joint.axis / np.linalg.norm(joint.axis)
-    across = np.linalg.svd(n[None])[2][1:].T
-    zero, both = np.zeros((3, 3)), np.eye(3)
+    normals = np.linalg.svd(n[None])[2][1:].T
+    zero, unit_axes = np.zeros((3, 3)), np.eye(3)
     turning = {
-        "spherical": zero[:, :0], "revolute": across, "continuous": across, "cylindrical": across, "planar": across,
-        "screw": across, "prismatic": both, "fixed": both, "universal": zero[:, :0],
+        "spherical": zero[:, :0], "revolute": normals, "continuous": normals, "cylindrical": normals, "planar": normals,
+        "screw": normals, "prismatic": unit_axes, "fixed": unit_axes, "universal": zero[:, :0],
     }[joint.type]  # fmt: skip
     sliding = {
-        "spherical": both, "revolute": both, "continuous": both, "cylindrical": across, "planar": n[:, None],
-        "screw": across, "prismatic": across, "fixed": both,
+        "spherical": unit_axes, "revolute": unit_axes, "continuous": unit_axes, "cylindrical": normals,
+        "planar": n[:, None],
+        "screw": normals, "prismatic": normals, "fixed": unit_axes,
     }[joint.type]  # fmt: skip
     columns = [*(np.concatenate([x, np.zeros(3)]) for x in turning.T)]
     columns += [np.concatenate([np.zeros(3), x]) for x in sliding.T]
@@ -95,11 +96,11 @@ def dense_accelerations(robot: Robot, q: Array, v: Array, tau: Array) -> Array:
         )
         R = np.swapaxes(R_P, -1, -2) @ R_C
         p = np.einsum("kji,kj->ki", R_P, p_C - p_P)
-        moved = np.concatenate([rotation_vector(R[-1].T @ R), (p - p[-1]) @ R[-1]], axis=-1)
+        displacement = np.concatenate([rotation_vector(R[-1].T @ R), (p - p[-1]) @ R[-1]], axis=-1)
         basis = blocked_directions(joint)
-        rows.append(basis.T @ (moved[: robot.nv] - moved[robot.nv : -3]).T / (2.0 * STEP))
-        V = (moved[-3] - moved[-2]) / (2.0 * STEP)
-        rate = (moved[-3] + moved[-2]) / STEP**2
+        rows.append(basis.T @ (displacement[: robot.nv] - displacement[robot.nv : -3]).T / (2.0 * STEP))
+        V = (displacement[-3] - displacement[-2]) / (2.0 * STEP)
+        rate = (displacement[-3] + displacement[-2]) / STEP**2
         rate[3:] -= np.cross(V[:3], V[3:])  # C's axes turn
         right.append(-basis.T @ rate)
     J, b = np.concatenate(rows), np.concatenate(right)
@@ -107,9 +108,9 @@ def dense_accelerations(robot: Robot, q: Array, v: Array, tau: Array) -> Array:
     d = 1.0 / np.sqrt(np.diag(M))
     _, s, Vt = np.linalg.svd(J * d)
     rank = int((s > 1e-6 * s[0]).sum())
-    least = d * (np.linalg.pinv(J * d, rcond=1e-6) @ b)
+    least_a = d * (np.linalg.pinv(J * d, rcond=1e-6) @ b)
     N = d[:, None] * Vt[rank:].T
-    return np.asarray(least + N @ np.linalg.solve(N.T @ M @ N, N.T @ (tau - C - M @ least)))
+    return np.asarray(least_a + N @ np.linalg.solve(N.T @ M @ N, N.T @ (tau - C - M @ least_a)))
 
 
 def agreement(description: Description) -> str:
@@ -124,8 +125,8 @@ def agreement(description: Description) -> str:
     d = 1.0 / np.sqrt(np.diag(robot.mass_matrix(q)))
     v = tangent.basis @ (np.swapaxes(tangent.basis, -1, -2) @ (d * rng.normal(size=robot.nv)))
     v /= np.abs(v).max(initial=1.0)
-    driven = loops.driven
-    tau = rng.normal(size=robot.nv) / d * (1.0 if driven is None else driven)
+    drive_mask = loops.driven
+    tau = rng.normal(size=robot.nv) / d * (1.0 if drive_mask is None else drive_mask)
     a = robot.forward_dynamics(q, v, tau)
     error = own_scale_error(a, dense_accelerations(robot, q, v, tau), robot.mass_matrix(q))
     return f"{free} | {'agrees' if error <= AGREES else 'DIFFERS'}, {error:.0e}"
@@ -154,8 +155,8 @@ def table(folder: Path) -> Iterator[str]:
     yield "| file | velocities | loop joints | free | verdict |"
     yield "|---|---|---|---|---|"
     for path in sorted(p for p in folder.rglob("*") if p.suffix in (".urdf", ".xml", ".sdf") and p.is_file()):
-        beside = path.with_suffix(".yaml").exists()
-        if not beside and path.suffix != ".sdf" and not PATTERN.search(path.read_bytes()):
+        settings_file = path.with_suffix(".yaml").exists()
+        if not settings_file and path.suffix != ".sdf" and not PATTERN.search(path.read_bytes()):
             continue
         cells: Any
         try:

@@ -65,9 +65,9 @@ def drift(swing: Swing, seconds: float = SECONDS) -> Drift:
     if swing.rates:
         v = robot.independent_motion(q, v).jacobian @ np.array(swing.rates)
     steps = round(seconds / swing.dt)
-    every = max(1, steps // RECORDS)
-    steps -= steps % every
-    motion = robot.simulate(q, v, dt=swing.dt, steps=steps, every=every, integrator=swing.integrator, gravity=gravity)
+    stride = max(1, steps // RECORDS)
+    steps -= steps % stride
+    motion = robot.simulate(q, v, dt=swing.dt, steps=steps, every=stride, integrator=swing.integrator, gravity=gravity)
     energy = robot.energy(motion.q, motion.v, gravity=gravity)
     total = energy.kinetic + energy.potential
     changes = total - total[0]

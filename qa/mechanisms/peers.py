@@ -74,8 +74,8 @@ def _pinocchio_accelerations(text: str, m: Mechanism, v: Array, tau: Array) -> A
     model = pin.buildModelFromXML(text, pin.JointModelFreeFlyer()) if floats else pin.buildModelFromXML(text)
     data, q_there, order = model.createData(), pin.neutral(model), list(range(6 * floats))
     q_there[: 7 * floats] = m.q[: 7 * floats]
-    named = m.robot.configuration
-    for name, part in zip(m.robot.joint_names, named.q_slices, strict=True):
+    configuration = m.robot.configuration
+    for name, part in zip(m.robot.joint_names, configuration.q_slices, strict=True):
         if not model.existJointName(name):
             continue  # the root
         joint, value = model.joints[model.getJointId(name)], m.q[part][0]
@@ -125,9 +125,9 @@ def stiff_errors(path: Path, description: Description) -> tuple[float, ...]:
     robot = interpreted_robot(Robot(description))
     q = closed_position(robot)
     rest, M = np.zeros(robot.nv), robot.mass_matrix(q)
-    driven = robot.evaluator.closed_loops.driven
+    drive_mask = robot.evaluator.closed_loops.driven
     tau = np.random.default_rng(0).normal(size=robot.nv) * np.sqrt(np.diag(M))
-    tau *= 1.0 if driven is None else driven
+    tau *= 1.0 if drive_mask is None else drive_mask
     tau[: 6 * (description.root == "floating")] = 0.0
     model = mujoco.MjModel.from_xml_path(str(path))
     at_rest(model)
@@ -179,9 +179,9 @@ def rigid_accelerations(model: mujoco.MjModel, data: mujoco.MjData) -> Array:
     d = 1.0 / np.sqrt(np.diag(M))
     s, Vt = np.linalg.svd(J * d)[1:]
     rank = int((s > DEPENDENT_ROWS * s.max(initial=0.0)).sum())
-    least = d * (np.linalg.pinv(J * d, rcond=DEPENDENT_ROWS) @ data.efc_aref)
+    least_a = d * (np.linalg.pinv(J * d, rcond=DEPENDENT_ROWS) @ data.efc_aref)
     N = d[:, None] * Vt[rank:].T
-    return np.asarray(least + N @ np.linalg.solve(N.T @ M @ N, N.T @ (data.qfrc_smooth - M @ least)))
+    return np.asarray(least_a + N @ np.linalg.solve(N.T @ M @ N, N.T @ (data.qfrc_smooth - M @ least_a)))
 
 
 def stiff_table(folder: Path) -> Iterator[str]:
