@@ -20,6 +20,7 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, No
 from dyn_service.formulations.identifiability import base_parameters
 from tests.loops import DIGITS, Array, Exact, Mechanism, four_bar, random_mechanism, slider_crank, with_drives
 from tests.service.conftest import WAIT_MS
+from tests.wide import wide
 
 SEEDS = range(8)
 FIXED = [seed for seed in SEEDS if seed % 3]
@@ -56,7 +57,7 @@ class Difference:
             return np.array([float((x - y) / (2 * self.step)) for x, y in zip(*sides, strict=True)])
 
 
-@pytest.mark.parametrize("seed", FIXED)
+@pytest.mark.parametrize("seed", wide(FIXED, [1, 4].__contains__))
 def test_inverse_dynamics_derivatives_in_fifty_digits(seed: int) -> None:
     m = mechanism(seed)
     v, a = m.motion(seed)
@@ -78,7 +79,7 @@ def test_inverse_dynamics_derivatives_in_fifty_digits(seed: int) -> None:
         assert not matrix[:, dependent].any()
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", wide(range(4), [1, 2].__contains__))
 def test_forward_dynamics_derivatives_in_fifty_digits(seed: int) -> None:
     m = mechanism(seed)
     v, _ = m.motion(seed)
