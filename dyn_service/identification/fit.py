@@ -266,8 +266,10 @@ def _fitted(
 def _significant(problem: _Problem, terms: Sequence[FrictionTerm], regression: Regression) -> list[FrictionTerm]:
     """Returns the terms left after the weakest is removed, one by one, until all are significant."""
     first, remaining = len(problem.model.names), list(range(len(terms)))
+    # of a term that depends on removed ones, rounding may leave less than nothing
+    rounding = 1e-14 * np.diag(regression.covariance)
     while remaining:
-        variance = np.diag(regression.covariance)
+        variance = np.maximum(np.diag(regression.covariance), rounding)
         ratio = [abs(regression.estimate[first + k]) / np.sqrt(variance[first + k]) for k in remaining]
         strength = [x / SIGNIFICANT[terms[k].kind] for k, x in zip(remaining, ratio, strict=True)]
         weakest = int(np.argmin(strength))

@@ -123,13 +123,15 @@ def test_payload_with_a_joint_without_effort_or_at_rest() -> None:
     """Filtered positions, so that velocities are derived."""
     efforts = motion()["tau"].copy()
     efforts[:, 0] = np.nan
-    assert identify_payload(arm(), recording(tau=efforts), "forearm").mass == pytest.approx(1.0, abs=0.02)
+    estimate = identify_payload(arm(), recording(tau=efforts), "forearm")
+    # One axis shows the first moment alone; the filter of positions changes it by less than a hundredth.
+    assert estimate.mass * estimate.com[2] == pytest.approx(-0.2, abs=2e-3)
     q = motion()["q"] * [0.0, 1.0] + [0.7, 0.0]
     v, a = motion()["v"] * [0.0, 1.0], -np.square([0.0, 3.1]) * np.sin(T[:, None] * [0.0, 3.1])
     tau = arm().inverse_dynamics(q, v, a, overlay=Overlay(BALL))
     bend = Recording(T, q[:, 1:], tau[:, 1:], ("bend",))
     estimate = identify_payload(arm(), bend, "forearm", rest_positions={"turn": 0.7})
-    assert estimate.mass == pytest.approx(1.0, abs=0.05)
+    assert estimate.mass * estimate.com[2] == pytest.approx(-0.2, abs=2e-3)
 
 
 @pytest.mark.parametrize(
