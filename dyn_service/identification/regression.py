@@ -42,10 +42,10 @@ ITERATIONS, CONVERGED = 50, 1e-3
 """Of the reweighting; it ends when no noise changes by more than this share."""
 
 
-LEAST_NOISE, LEAST_EFFORT = 1e-7, 1e-2
-"""Least noise of a joint, relative to its largest effort, or to that of a joint with a hundredth of the largest of all:
-the rounding of single precision. In an exact recording smaller noise is the rounding of filters, and information of
-16 powers of ten, whose smaller values are rounding too.
+LEAST_NOISE, LEAST_EFFORT = 1e-6, 1e-2
+"""Least noise of a joint, relative to its largest effort, or to a hundredth of that of all joints: sensors are no
+better. In an exact recording smaller noise is the rounding of filters, and the information spans so many powers of ten
+that its smaller part is rounding too.
 """
 
 

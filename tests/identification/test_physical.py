@@ -46,7 +46,8 @@ def test_an_exact_recording_of_the_file_is_physical() -> None:
     robot = Robot.from_file(URDF / "scara.urdf")
     t = np.arange(0.0, 8.0, 0.004)
     q, v, a = multi_sine(robot, np.random.default_rng(3))(t)
-    result = physical(identify(robot, Recording(t, q, robot.inverse_dynamics(q, v, a), robot.joint_names)))
+    exact = Recording(t, q, robot.inverse_dynamics(q, v, a), robot.joint_names)
+    result = physical(identify(robot, exact, delay_s=0.0, friction=["viscous"]))
     # Filters of an exact recording leave a millionth of the efforts.
     size = np.abs(result.comparison.measurement).max(axis=0)
     assert (result.errors("check")["physical"] < 1e-4 * np.maximum(size, 1e-2 * size.max())).all()
