@@ -76,10 +76,10 @@ def test_the_observer_is_a_trapezoidal_filter(panda: Robot) -> None:
     """
     push = Wrench("panda_link7", force=(5.0, -3.0, 8.0))
     observer, zero = BranchObserver(panda, "panda_joint7", 400.0), np.zeros(8)
-    loads = [
-        panda.constraint_forces(POSE, zero, np.zeros(8), joints=["panda_joint7"], wrenches=wrenches, a=zero).wrench[0]
-        for wrenches in ([], [push])
-    ]
+    loads = []
+    for wrenches in ([], [push]):
+        tau = panda.inverse_dynamics(POSE, zero, zero, wrenches=wrenches)
+        loads.append(panda.constraint_forces(POSE, zero, tau, joints=["panda_joint7"], wrenches=wrenches).wrench[0])
     rows = [observer.update(RobotState(0.0, POSE, zero, zero), loads[k], 5e-3).copy() for k in (0, 0, 1, 1, 1)]
     np.testing.assert_allclose(np.array(rows)[:, 3:], np.outer([0.0, 0.0, 0.5, 1.0, 1.0], push.force), atol=1e-9)
 

@@ -78,7 +78,7 @@ def test_implicit_midpoint_is_symmetric_and_bounds_the_energy(name: str, dt: flo
 
 
 def test_implicit_midpoint_turns_a_floating_linkage() -> None:
-    """The momentum of a joint with several degrees of freedom turns with it: order 2 against rk4, 1 without the term."""
+    """The momentum of a joint with several degrees of freedom turns with it: order 2, without the term 1."""
     robot, errors = Robot.from_file(URDF / "four_bar.urdf", root="floating"), []
     q, _ = start(robot)
     v = np.array([2.0, -1.0, 1.5, 0.3, 0.2, -0.1, 0.0, 0.0, 0.0])
