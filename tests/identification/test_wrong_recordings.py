@@ -79,7 +79,7 @@ def jump() -> Any:
 
 
 def ranged_wrap() -> Any:
-    """A joint with wide limits whose encoder wraps: shown at the continuous one, with limits."""
+    """An encoder with less range than its joint: a step within the limits."""
     q = motion()["q"].copy()
     q[:, 1] = np.where(T < 4.0, -1.9, 1.9)
     return q
