@@ -144,7 +144,7 @@ def _without_removed_friction(identification: Identification, theta: Array, colu
     for joint in identification.robot.description.joints:
         leader = joint.mimic.joint if joint.mimic else joint.name
         for part in FILE_PARAMETERS.values():
-            # A follower's friction is part of its leader's term.
-            if has_effort.get(leader) and (joint.mimic or (joint.name, part) not in fitted_terms):
+            # No term is a follower's: its friction is part of its leader's.
+            if has_effort.get(leader) and (joint.name, part) not in fitted_terms:
                 theta[column[f"{joint.name}.{part}"]] = 0.0
     return theta

@@ -70,6 +70,34 @@ def test_a_sensor_knows_the_whole_wrench_on_the_branch_beyond_it(panda: Robot) -
     np.testing.assert_allclose(distal, 0.0, atol=1e-4)
 
 
+def test_the_observer_is_a_trapezoidal_filter(panda: Robot) -> None:
+    """(1 + k dt / 2) R' = (1 - k dt / 2) R + k dt F: with k dt = 2 a push is half known in the step in which it begins,
+    by the trapezoidal mean of its ends, and whole in the next.
+    """
+    push = Wrench("panda_link7", force=(5.0, -3.0, 8.0))
+    observer, zero = BranchObserver(panda, "panda_joint7", 400.0), np.zeros(8)
+    loads = []
+    for wrenches in ([], [push]):
+        tau = panda.inverse_dynamics(POSE, zero, zero, wrenches=wrenches)
+        loads.append(panda.constraint_forces(POSE, zero, tau, joints=["panda_joint7"], wrenches=wrenches).wrench[0])
+    rows = [observer.update(RobotState(0.0, POSE, zero, zero), loads[k], 5e-3).copy() for k in (0, 0, 1, 1, 1)]
+    np.testing.assert_allclose(np.array(rows)[:, 3:], np.outer([0.0, 0.0, 0.5, 1.0, 1.0], push.force), atol=1e-9)
+
+
+def test_a_follower_in_the_same_chain_feels_no_more_than_its_leader() -> None:
+    body = '<inertial><mass value="1"/><inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/></inertial>'
+    rest = '<axis xyz="0 1 0"/><limit lower="-2" upper="2" velocity="2" effort="9"/>'
+    robot = Robot.from_text(
+        f'<robot name="r"><link name="base"/><link name="near">{body}</link><link name="far">{body}</link>'
+        f'<joint name="a" type="revolute"><parent link="base"/><child link="near"/>{rest}</joint>'
+        '<joint name="b" type="revolute"><parent link="near"/><child link="far"/><origin xyz="0 0 1"/>'
+        f'{rest}<mimic joint="a"/></joint></robot>'
+    )
+    touch = TouchFinder(robot).touch(np.zeros(1), np.ones(1), np.zeros(1))
+    assert touch is not None
+    assert (touch.link, touch.same_joints) == ("near", ("far",))
+
+
 def test_refusals(panda: Robot) -> None:
     delta = Robot.from_urdf(URDF / "delta.urdf")
     with pytest.raises(FailedPreconditionError, match="closed loops"):

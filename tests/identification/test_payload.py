@@ -125,6 +125,18 @@ def test_one_pose_does_not_know_the_centre_along_gravity() -> None:
     assert estimate.unknown[0].startswith("the centre of mass along")
 
 
+def test_few_poses_do_not_trust_the_joint_that_fits_by_chance() -> None:
+    """Three poses with errors of one joint: the noise of the other is that of ten windows in common, at most sqrt(2.6)
+    less (squares S of one joint alone: (S + 10 S / 6) / (10 S / 6)), and not the rounding of its exact efforts.
+    """
+    q = poses(3, 4)["q"]
+    tau = panda().gravity_forces(q, overlay=Overlay(BRICK))
+    tau[:, 1] += [1.0, -1.0, 1.0]
+    tau[:, [0, 2, 4, 5, 6, 7]] = np.nan
+    noise = identify_payload(panda(), {"q": q, "tau": tau}, "panda_hand", friction=False).noise[[1, 3]]
+    assert 1.0 <= noise[0] / noise[1] < 1.7
+
+
 def test_nothing_on_the_hand() -> None:
     estimate = identify_payload(panda(), carried(1, Overlay(), noise=0.3), "panda_hand")
     assert 0.0 <= estimate.mass < 3.0 * estimate.standard_errors[0] + 0.01

@@ -87,3 +87,12 @@ def test_what_cannot_be_filtered_is_refused() -> None:
         filter_motion(sines(), cutoff_hz=90.0)
     with pytest.raises(InvalidArgumentError, match="record longer"):
         filter_motion(sines(duration_s=0.3), cutoff_hz=5.0)
+
+
+def test_thinned_efforts_fold_no_noise_into_the_motion() -> None:
+    """At 33.3 Hz 32 Hz would appear as 1.3 Hz; of it the filter at 13.3 Hz, applied twice, leaves (13.3 / 32)^8."""
+    t = np.arange(0.0, 8.0, 0.005)
+    noise = np.sin(2.0 * np.pi * 32.0 * t)[:, None]
+    motion = filter_motion(Recording(t, np.sin(t)[:, None], noise, ("a",)), 2.0)
+    assert motion.rate_hz == pytest.approx(200.0 / 6.0)
+    assert np.abs(motion.effort).max() < 2.0 * (13.3 / 32.0) ** 8

@@ -77,6 +77,18 @@ def test_implicit_midpoint_is_symmetric_and_bounds_the_energy(name: str, dt: flo
         assert energy.max() < 0.02 * np.max(robot.energy(motion.q, motion.v).kinetic)
 
 
+def test_implicit_midpoint_turns_a_floating_linkage() -> None:
+    """The momentum of a joint with several degrees of freedom turns with it: order 2, without the term 1."""
+    robot, errors = Robot.from_file(URDF / "four_bar.urdf", root="floating"), []
+    q, _ = start(robot)
+    v = np.array([2.0, -1.0, 1.5, 0.3, 0.2, -0.1, 0.0, 0.0, 0.0])
+    exact = robot.simulate(q, v, dt=1e-3, steps=40, integrator="rk4")
+    for dt in (4e-3, 2e-3):
+        motion = robot.simulate(q, v, dt=dt, steps=round(0.04 / dt), integrator="implicit_midpoint")
+        errors.append(np.abs(robot.difference(exact.q[-1], motion.q[-1])).max())
+    assert 3.5 < errors[0] / errors[1] < 4.5
+
+
 def test_implicit_midpoint_has_the_loads_of_the_loops(rubbing: Robot) -> None:
     """Efforts, a wrench, damping and friction: the motion tends to that of rk4, alone, in a batch, and in parts."""
     q, _ = start(rubbing)
