@@ -611,12 +611,23 @@ def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
         yield _warning(description, link, Doubt("lengths-in-millimetres", text))
 
 
+def _scenery(description: Description) -> set[str]:
+    """Returns the links that stand in the world alone, such as a table of 2 t that nothing shall push; none if the root
+    has mass, because a robot's base is then the root.
+    """
+    links = {link.name: link for link in description.links}
+    root = outward(description)[0]
+    carrying = {joint.parent for joint in description.joints}
+    welded = {x.child for x in description.joints if x.parent == root and not x.moves.nv and x.child not in carrying}
+    return welded if links[root].inertial is None else set()
+
+
 def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
-    massive = _massive(description)
+    scenery = _scenery(description)
+    massive = [entry for entry in _massive(description) if entry[0].name not in scenery]
     total = sum(inertial.mass for _, inertial in massive)
-    dense = [body.mass for link, body in massive if body.mass > STEEL_KG_M3 * _cube(link, body, sizes)]
-    # A unit is that of all links; one heavy link alone is scenery that nothing shall push.
-    if HEAVY_KG <= total <= HEAVIEST_ROBOT_KG and sum(dense) > total / 2.0 and 2 * len(dense) > len(massive):
+    dense = sum(body.mass for link, body in massive if body.mass > STEEL_KG_M3 * _cube(link, body, sizes))
+    if HEAVY_KG <= total <= HEAVIEST_ROBOT_KG and dense > total / 2.0:
         link, inertial = max(massive, key=lambda entry: entry[1].mass)
         links = f"most of the robot's {total:g} kg is in links that would be denser than solid steel"
         text = f"mass {inertial.mass:g} kg is probably given in grams: {links}"

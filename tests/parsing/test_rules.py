@@ -312,6 +312,7 @@ def test_unknown_rules_are_refused(entry: str) -> None:
     assert caught.value.path == "select"
 
 
+LIMITED = f"<limit {LIMIT}/>"
 ARM_INERTIA = 'ixx="{0}" ixy="0" ixz="0" iyy="{0}" iyz="0" izz="{1}"'
 
 
@@ -359,13 +360,16 @@ def test_one_mistake_is_one_finding() -> None:
     assert "inertia-beyond-shapes" not in wide
 
 
-def test_a_heavy_table_is_not_in_grams() -> None:
-    """2 t that nothing shall push, as in a benchmark of tasks, beside links of correct mass."""
+@pytest.mark.parametrize(("kind", "in_grams"), [("fixed", False), ("revolute", True)])
+def test_a_heavy_table_is_not_in_grams(kind: str, in_grams: bool) -> None:
+    """2 t that stand in the world and that nothing shall push, as in benchmarks of tasks, beside correct links."""
     table = (
         '<link name="table"><inertial><mass value="2000"/><inertia ixx="9" ixy="0" ixz="0" iyy="9" iyz="0" izz="9"/>'
     )
-    fixed = '<joint name="f" type="fixed"><parent link="base"/><child link="table"/></joint>'
-    assert "masses-in-grams" not in rules_of(changed([after(f"{table}</inertial></link>{fixed}")]))
+    stand = f'<joint name="f" type="{kind}"><parent link="world"/><child link="table"/>{LIMITED}</joint>'
+    robot = '<joint name="g" type="fixed"><parent link="world"/><child link="base"/></joint>'
+    text = changed([after(f'{table}</inertial></link><link name="world"/>{stand}{robot}')])
+    assert ("masses-in-grams" in rules_of(text)) == in_grams
 
 
 def test_defaults_of_sdf_are_no_stand_ins() -> None:
