@@ -38,12 +38,14 @@ _VALUE = r"""([-+.0-9eE\s]+)(?=["'<])"""
 _MASS = r"""(<mass\b[^>]*?\bvalue\s*=\s*["']|<mass>|<inertial\b[^>]*?\bmass\s*=\s*["'])""" + _VALUE
 _MOMENTS = r"""(\bi[xyz]{2}\s*=\s*["']|<i[xyz]{2}>|\b(?:diag|full)inertia\s*=\s*["'])""" + _VALUE
 _LIMITS = r"""(\b(?:lower|upper)\s*=\s*["']|<(?:lower|upper)>|<joint\b[^>]*?\brange\s*=\s*["'])""" + _VALUE
+TRAVEL = 0.1
+"""Limits up to which a joint is taken for one that slides, in m."""
 _MISTAKES: dict[str, tuple[tuple[str, ...], Callable[[float], float]]] = {
     "moments in g m^2": ((_MOMENTS,), lambda x: x * 1e3),
     "moments in kg mm^2": ((_MOMENTS,), lambda x: x * 1e6),
     "moments in t m^2": ((_MOMENTS,), lambda x: x * 1e-3),
     "masses in grams": ((_MASS, _MOMENTS), lambda x: x * 1e3),
-    "limits in degrees": ((_LIMITS,), lambda x: round(math.degrees(x))),
+    "limits in degrees": ((_LIMITS,), lambda x: round(math.degrees(x)) if abs(x) > TRAVEL else x),
 }
 """Where numbers are in the three formats, and what they become."""
 _HALF_DEGREE = 0.00873
@@ -68,7 +70,8 @@ def _numbers(path: Path, with_limits: bool) -> dict[str, np.ndarray]:
     """Returns mass and moments of each link, or the limits of each joint that turns."""
     description = read_file(path)
     if with_limits:
-        limits = ((x.name, x.limit) for x in description.joints if x.limit is not None and x.moves.angles == (0,))
+        turning = (x for x in description.joints if x.limit is not None and x.moves.angles == (True,))
+        limits = ((x.name, x.limit) for x in turning if x.limit.lower is not None and x.limit.upper is not None)
         return {name: np.array([x.lower, x.upper], dtype=float) for name, x in limits}
     inertials = ((x.name, x.inertial) for x in description.links if x.inertial is not None)
     return {name: np.array([x.mass, *x.inertia.ravel()]) for name, x in inertials}
@@ -79,8 +82,7 @@ def repaired(path: Path, mistake: str) -> tuple[str, Counter[str]]:
     text, counts = path.read_text("utf-8", errors="replace"), Counter[str]()
     patterns, change = _MISTAKES[mistake]
     with_limits = patterns == (_LIMITS,)
-    # MJCF without angle="radian" is in degrees; lengths do not become degrees
-    if with_limits and (re.search("prismatic|slide|screw", text) or ("<mujoco" in text and '"radian"' not in text)):
+    if with_limits and "<mujoco" in text and 'angle="radian"' not in text:  # it is in degrees
         return "read", counts
     broken = path.with_name(f"mistake_{path.name}")
     changed = text
