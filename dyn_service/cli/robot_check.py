@@ -169,7 +169,10 @@ def _repair(file: Path, passes: Callable[[Note], bool]) -> None:
         numbers = f"{change.label} {change.old} -> {change.new}"
         tell(f"{file}:{change.line}: {change.element}: {numbers} ({RULES[change.rule].number})")
     for note in unwritten:
-        text = "its numbers are not in this file at the element, or another repair changes them"
+        text = (
+            "this file has no plain numbers for it at the element, another repair changes them, or other numbers of "
+            "the joint (velocity, soft limits, offset) may have the same unit"
+        )
         tell(f"{file}:{note.line}: {note.element}: not repaired: {text} ({RULES[note.rule].number})")
     tell(f"{file}: {len(changes)} numbers changed")
 
