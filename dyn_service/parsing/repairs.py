@@ -4,7 +4,7 @@ Only the digits of the repaired numbers change: a power of ten moves the decimal
 layout and comments are untouched. The repaired text is read and checked before it replaces the file, in one step: a
 repair that leaves its finding, or causes another one, is an error and nothing is written.
 
-A robot with one implausible number and other right ones keeps all: an edit is only of numbers that are each implausible.
+An edit is only of numbers that are each implausible: one wrong moment or mass of several leaves the right ones.
 Nor are a joint's limits written if other numbers of it (velocity, soft limits, offset) may have the same unit.
 
 An element is found by its name, in the robot's main file alone. A number that is not written at the element (a default

@@ -631,10 +631,10 @@ def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
         link, inertial = max(massive, key=lambda entry: entry[1].mass)
         links = f"most of the robot's {total:g} kg is in links that would be denser than solid steel"
         text = f"mass {inertial.mass:g} kg is probably given in grams: {links}"
-        repair = f"masses times 0.001 make {total / 1e3:.3g} kg"
         # One link in grams among others in kg leaves no unit for all: only if each mass is implausible.
         all_dense = all(body.mass > STEEL_KG_M3 * _cube(link, body, sizes) for link, body in _massive(description))
         edits = _grams(massive, sizes) if all_dense else ()
+        repair = f"masses times 0.001 make {total / 1e3:.3g} kg" if all_dense else "other masses may be in kg already"
         yield _warning(description, link, Doubt("masses-in-grams", text, repair, edits))
 
 
