@@ -113,6 +113,7 @@ class PayloadEstimate:
 
 
 def _line(name: str, value: float, error: float, unit: str) -> str:
+    value = round(value, 5) + 0.0  # no -0.00000
     return f"  {name:<6}{value:12.5f} +- {error:.5f} {unit}"
 
 

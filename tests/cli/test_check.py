@@ -148,6 +148,19 @@ def test_sarif_of_a_file_that_cannot_be_read(dyn_here: Here, tmp_path: Path) -> 
     assert dyn_here("check", file)[0] == 1
 
 
+def test_sarif_of_a_joint_file_that_cannot_be_read(dyn_here: Here, tmp_path: Path) -> None:
+    file = written(tmp_path, ARMS)
+    joints = written(tmp_path, "robot: arms\njoints:\n  lft: {damping: 0.3}\n", "joints.yaml")
+    status, out, _ = dyn_here("check", file, "--joints", joints, "--format", "sarif")
+    log = json.loads(out)
+    jsonschema.validate(log, SARIF)
+    (result,) = log["runs"][0]["results"]
+    assert (status, result["ruleId"], "'left'" in result["message"]["text"]) == (1, "DYN501", True)
+    place = result["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"].rpartition("/")[2], place["region"]["startLine"]) == ("joints.yaml", 3)
+    assert result["locations"][0]["logicalLocations"] == [{"name": "joints.lft"}]
+
+
 def test_the_mass_of_a_data_sheet(dyn_here: Here, tmp_path: Path) -> None:
     file = written(tmp_path, ARMS)
     assert dyn_here("check", file, QUICK, "--strict", "--mass", 9)[0] == 0
@@ -217,9 +230,11 @@ def test_repairs(dyn_here: Here, tmp_path: Path, name: str, text: str, new: list
 
 HEAVY = '<mass value="2000"/>'
 ONE_MOMENT = INERTIA.replace('izz="0.002"', 'izz="2"')
+PLAIN = "<inertial><mass>2</mass><inertia><ixx>.03</ixx><iyy>.03</iyy><izz>.02</izz></inertia></inertial>"
+PLAIN = "<inertial><mass>2</mass><inertia><ixx>.03</ixx><iyy>.03</iyy><izz>.02</izz></inertia></inertial>"
 NESTED = SDF.replace(
     '<model name="m">',
-    '<model name="m"><model name="n"><link name="arm"/></model><joint name="k" type="fixed">'
+    f'<model name="m"><model name="n"><link name="arm">{PLAIN}</link></model><joint name="k" type="fixed">'
     "<parent>base</parent><child>n::arm</child></joint>",
 )
 
