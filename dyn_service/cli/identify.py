@@ -163,12 +163,19 @@ def _identify_payload(
     with _step(f"identifying the payload of {link}"):
         if poses:
             whole = motion.for_robot(model, rest_positions)
-            motion = {"q": whole.q, "tau": whole.effort}
+            motion = {"q": whole.q, "tau": whole.effort} | ({} if whole.v is None else {"v": whole.v})
         estimate = identify_payload(model, motion, link, rest_positions=rest_positions)
     payload = {"link": link, "mass": estimate.mass, "com": estimate.com.tolist(), "inertia": estimate.inertia.tolist()}
     if json_output:
         errors = estimate.standard_errors.tolist()
-        say_json({"payload": payload, "standard_errors": errors, "unknown": list(estimate.unknown)})
+        say_json(
+            {
+                "payload": payload,
+                "standard_errors": errors,
+                "unknown": list(estimate.unknown),
+                "notes": list(estimate.notes),
+            }
+        )
     else:
         say(estimate)
         numbers = ", ".join(f"{x:.5g}" for x in estimate.com)
@@ -289,5 +296,5 @@ def _as_map(result: PhysicalIdentification) -> dict[str, Any]:
         "friction": {name: dict(joint.values) for name, joint in identification.friction.items()},
         "other_terms": result.other_terms,
         "unknown": list(map(str, identification.unknown)),
-        "warnings": result.warnings,
+        "warnings": [*identification.notes, *result.warnings],
     }

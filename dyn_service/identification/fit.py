@@ -152,7 +152,8 @@ def identify(
     _check_arguments(check, friction, form, delay_s)
     limits = robot.limits
     bounds = {"lower": limits.lower, "upper": limits.upper, "effort_limit": limits.efforts}
-    motion = filter_motion(recording.for_robot(robot, rest_positions), cutoff_hz, **bounds)
+    continuous = recording.motion_of(robot, rest_positions)
+    motion = filter_motion(continuous, cutoff_hz, **bounds)
     model = inertial_model(robot)
     sample = _Sample.of(model, motion, form)
     is_fit, is_check = _blocks(motion, 0.0 if isinstance(check, Recording) else check)
@@ -163,7 +164,7 @@ def identify(
     nb, noise = len(model.names), _effort_noise(problem, regression)
     comparisons = [_comparison(model, motion, terms, regression.estimate, delay, is_fit, is_check)]
     if isinstance(check, Recording):
-        other = filter_motion(check.for_robot(robot, rest_positions), motion.cutoff_hz, **bounds)
+        other = filter_motion(check.motion_of(robot, rest_positions), motion.cutoff_hz, **bounds)
         all_rows = np.ones(len(kept_samples(other)), dtype=bool)
         comparisons.append(_comparison(model, other, terms, regression.estimate, delay, ~all_rows, all_rows))
     return Identification(
@@ -179,6 +180,7 @@ def identify(
         unknown_directions(model, fast, regression.estimate[:nb], regression.covariance[:nb, :nb], noise),
         tuple(terms),
         regression,
+        continuous.notes,
     )
 
 
@@ -264,8 +266,10 @@ def _fitted(
 def _significant(problem: _Problem, terms: Sequence[FrictionTerm], regression: Regression) -> list[FrictionTerm]:
     """Returns the terms left after the weakest is removed, one by one, until all are significant."""
     first, remaining = len(problem.model.names), list(range(len(terms)))
+    # of a term that depends on removed ones, rounding may leave less than nothing
+    rounding = 1e-14 * np.diag(regression.covariance)
     while remaining:
-        variance = np.diag(regression.covariance)
+        variance = np.maximum(np.diag(regression.covariance), rounding)
         ratio = [abs(regression.estimate[first + k]) / np.sqrt(variance[first + k]) for k in remaining]
         strength = [x / SIGNIFICANT[terms[k].kind] for k, x in zip(remaining, ratio, strict=True)]
         weakest = int(np.argmin(strength))
@@ -468,6 +472,9 @@ def _check_arguments(check: Recording | float, friction: Collection[str], form: 
     unknown = [kind for kind in friction if kind not in FRICTION_KINDS]
     if isinstance(friction, str) or unknown:
         kind = friction if isinstance(friction, str) else unknown[0]
+        if kind in FRICTION_KINDS:
+            text = f"friction must be a list of kinds, found the text {kind!r}: write [{kind!r}]"
+            raise InvalidArgumentError(text, path="friction")
         hint = known_instead(kind, FRICTION_KINDS)
         raise InvalidArgumentError(f"friction has no kind {kind!r}{hint}; expected a list of kinds", path="friction")
     if delay_s is not None and not abs(delay_s) <= LONGEST_DELAY_S:

@@ -48,7 +48,7 @@ def effort_gains(
     Raises:
         FailedPreconditionError: The motion does not determine the gain of a joint to a tenth.
     """
-    recording = recording.for_robot(robot)
+    recording = recording.motion_of(robot)
     motion = filter_motion(recording, cutoff_hz, lower=robot.limits.lower, upper=robot.limits.upper)
     model = inertial_model(robot)
     effort = model.effort_columns(motion.q, motion.v, motion.a) @ model.file_values + model.spring_effort(motion.q)

@@ -26,15 +26,17 @@ nonlinear systems', Trans. ASME 79 (1957); of theta: Atkeson, An, Hollerbach, 19
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from dyn_service.api.arrays import found as described
+from dyn_service.api.arrays import numbers
 from dyn_service.api.queries import Array, Overlay, Payload, RobotQueries
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.identification.inertias import inertial_parameters
-from dyn_service.identification.recordings import Recording
+from dyn_service.identification.recordings import REST_SPEED, Recording, check_positions, continuous_positions
 from dyn_service.identification.regression import inflation
 from dyn_service.identification.signals import filter_motion
 from dyn_service.model.parameters import COLUMNS, ROWS, symmetric
@@ -73,6 +75,7 @@ class PayloadEstimate:
     of mass in the link's axes. covariance: (10, 10) of the mass, the com and the entries xx, xy, xz, yy, yz, zz of the
     inertia, the prior included. unknown: sentences about what the data do not determine, where the prior decides.
     noise: (nv,) N m | N, standard deviation of the efforts that remain in a window. windows: their number, or of poses.
+    notes: what was changed in the recording.
     """
 
     link: str
@@ -83,6 +86,7 @@ class PayloadEstimate:
     unknown: tuple[str, ...]
     noise: Array
     windows: int
+    notes: tuple[str, ...] = ()
 
     @property
     def standard_errors(self) -> Array:
@@ -109,6 +113,7 @@ class PayloadEstimate:
         names = ("Ixx", "Ixy", "Ixz", "Iyy", "Iyz", "Izz")
         entries = self.inertia[ROWS, COLUMNS]
         lines += [_line(name, x, e, "kg m^2") for name, x, e in zip(names, entries, errors[4:], strict=True)]
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join([*lines, *(f"unknown: {sentence}" for sentence in self.unknown)])
 
 
@@ -204,7 +209,8 @@ def identify_payload(
         robot: The robot without the payload.
         recording: t (n,) s, q (n, nq) rad | m, v (n, nv) rad/s | m/s, tau (n, nv) N m | N at the same times, as
             `dyn_service.graph.bags.recording` returns. A column of tau may be NaN: its effort was not measured.
-            Without t or v: poses at rest, in any order. Or a `Recording`; without velocities it is filtered first.
+            Without t: poses at rest, in any order; v, if it is given, must be nearly 0. Without v, or a `Recording`
+            without velocities: a motion, whose positions are filtered first.
         link: Its name.
         rest_positions: Positions of joints that are not in a `Recording` because they stood still.
         friction: Whether to estimate, per joint, Coulomb and viscous friction that the model lacks as well. Poses at
@@ -214,15 +220,30 @@ def identify_payload(
 
     Raises:
         InvalidArgumentError: The recording lacks an array, shapes differ, a number is not finite, times do not
-            increase, or it is shorter than two windows.
+            increase, it is shorter than two windows, or its numbers are no motion of the robot
+            (`continuous_positions`), or no poses at rest.
         NotFoundError: The robot has no such link.
         FailedPreconditionError: The robot has closed loops.
     """
     equations = _Equations(robot, link, friction)
-    columns = recording if isinstance(recording, Mapping) else _columns_of(robot, recording, rest_positions)
-    moving = "t" in columns and "v" in columns
-    arrays = _checked(robot, columns, ("t", "q", "v", "tau") if moving else ("q", "tau"))
     _positive(window_s=window_s, extent_m=extent_m)
+    notes: tuple[str, ...] = ()
+    if isinstance(recording, Mapping) and "t" in recording and "v" not in recording:
+        recording = _recording_of(robot, recording)
+    if isinstance(recording, Mapping):
+        arrays = _checked(
+            robot, recording, [name for name in ("t", "q", "v", "tau") if name in {"q", "tau", *recording}]
+        )
+        moving = "t" in recording
+    else:
+        columns, notes = _columns_of(robot, recording, rest_positions)
+        arrays, moving = _checked(robot, columns, ("t", "q", "v", "tau")), True
+    if moving:
+        arrays["q"], further = continuous_positions(robot, arrays["t"], arrays["q"])
+        notes += further
+    else:
+        check_positions(robot, arrays["q"])
+        _check_rest(robot, arrays.get("v"))
     if not moving:
         matrix, right = equations.at_rest(arrays["q"], arrays["tau"])
     else:
@@ -231,7 +252,7 @@ def identify_payload(
         pairs = [equations.window(t[part], q[part], v[part], tau[part], mean_efforts=False) for part in parts]
         matrix, right = np.stack([A for A, _ in pairs]), np.stack([b for _, b in pairs])
     factor, noise = _weighted(matrix, right, equations, arrays["sensed"])
-    return _physical(equations, factor, noise, extent_m, len(right))
+    return replace(_physical(equations, factor, noise, extent_m, len(right)), notes=notes)
 
 
 class PayloadEstimator:
@@ -301,7 +322,7 @@ class PayloadEstimator:
     def update(self, q: Array, v: Array, tau: Array, dt: float) -> bool:
         """Takes a state, and returns whether it completed a window, in which case the estimate has changed.
 
-        The last state of a window takes the time of its queries, some ms; all others take less than 1 us.
+        The last state of a window takes the time of its queries, some ms; all others take a few us.
 
         Args:
             q: (nq,) rad | m.
@@ -310,9 +331,15 @@ class PayloadEstimator:
             dt: s since the previous update, more than 0.
 
         Raises:
-            InvalidArgumentError: dt is not positive, or so long that a window has fewer than 8 states.
+            InvalidArgumentError: dt is not positive, or so long that a window has fewer than 8 states; or a shape is
+                wrong.
         """
         _positive(dt=dt)
+        robot = self._equations.robot
+        for name, value, count in (("q", q, robot.nq), ("v", v, robot.nv), ("tau", tau, robot.nv)):
+            if np.shape(value) != (count,):
+                text = f"{name} must have the shape ({count},), found {np.shape(value)}"
+                raise InvalidArgumentError(text, path=name)
         begin = self._samples[-1][0] if self._samples else 0.0
         self._samples.append((begin + dt, np.array(q), np.array(v), np.array(tau)))
         if begin + dt - self._samples[0][0] < self.window_s - 0.5 * dt:
@@ -374,7 +401,10 @@ def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[
             raise InvalidArgumentError(
                 f"the recording has no {name}: it needs {', '.join(names)}", path=f"recording.{name}"
             )
-        array = np.asarray(recording[name], dtype=np.float64)
+        array = numbers(recording[name])
+        if array is None:
+            text = f"recording: {name} must be real numbers, found {described(recording[name])}"
+            raise InvalidArgumentError(text, path=f"recording.{name}")
         if name == "tau" and array.ndim == 2:
             sensed = np.asarray(~np.isnan(array).all(axis=0))
             # Rows of these joints get no weight, so that any number does.
@@ -394,16 +424,38 @@ def _checked(robot: RobotQueries, recording: Mapping[str, Any], names: Sequence[
     return arrays
 
 
+def _recording_of(robot: RobotQueries, recording: Mapping[str, Any]) -> Recording:
+    """Returns arrays without velocities as a recording, whose positions `filter_motion` differentiates."""
+    names = robot.configuration.velocity_names
+    if not robot.configuration.flat or robot.nq != len(names):
+        text = f"the recording of robot '{robot.name}', whose positions are not all numbers, must have v with t; "
+        raise InvalidArgumentError(f"{text}leave out t if its rows are poses at rest", path="recording.v")
+    arrays = _checked(robot, recording, ("t", "q", "tau"))
+    effort = np.where(arrays["sensed"], arrays["tau"], np.nan)
+    return Recording(arrays["t"], arrays["q"], effort, names)
+
+
 def _columns_of(
     robot: RobotQueries, recording: Recording, rest_positions: Mapping[str, float] | None
-) -> dict[str, Array]:
-    whole = recording.for_robot(robot, rest_positions)
+) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Returns the arrays of a motion, and the notes of its recording."""
+    whole = recording.motion_of(robot, rest_positions)
     if whole.v is not None:
-        return {"t": whole.t, "q": whole.q, "v": whole.v, "tau": whole.effort}
+        return {"t": whole.t, "q": whole.q, "v": whole.v, "tau": whole.effort}, whole.notes
     motion = filter_motion(whole)
-    sensed = ~np.isnan(motion.effort).all(axis=0)
+    sensed = ~np.isnan(whole.effort).all(axis=0)
     rows = motion.usable[:, sensed].all(axis=1)
-    return {"t": motion.t[rows], "q": motion.q[rows], "v": motion.v[rows], "tau": motion.effort[rows]}
+    effort = np.where(sensed, motion.effort, np.nan)[rows]
+    return {"t": motion.t[rows], "q": motion.q[rows], "v": motion.v[rows], "tau": effort}, whole.notes
+
+
+def _check_rest(robot: RobotQueries, v: Array | None) -> None:
+    if v is None or not (moving := np.argwhere(np.abs(v) > REST_SPEED)).size:
+        return
+    row, index = moving[0]
+    text = f"row {row} is no pose at rest: '{robot.configuration.velocity_names[index]}' has the velocity "
+    text += f"{v[row, index]:.3g}, expected at most {REST_SPEED:g} rad/s or m/s; give t of a motion"
+    raise InvalidArgumentError(f"recording: {text}", path="recording.v")
 
 
 def _positive(**settings: float) -> None:

@@ -18,6 +18,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from dyn_service.api.arrays import found as described
 from dyn_service.api.arrays import numbers, read_npz
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.errors import DynError, InvalidArgumentError, NotFoundError, UnimplementedError
@@ -28,6 +29,25 @@ from dyn_service.support.upward import upward
 GAP_PERIODS = 10.0
 """A pause longer than this many median periods separates two segments, because the motion within it is unknown."""
 
+LONGEST_PERIOD_S = 0.25
+"""Median time between rows of a motion, at most: joints of robots reverse within less, so slower rows miss motion."""
+
+BEYOND_LIMITS = 0.5
+"""A position may be outside the limits by this share of their span: files' limits and a sensor's zero are inexact."""
+
+LEAST_JUMP, FASTEST_JUMP = 0.1, 10.0
+"""A jump between two rows is of at least this size (rad, m), so that no encoder's step is one, and this many times as
+fast as the velocity limit."""
+
+FASTEST_SHARE, SHARE_PERCENTILE, SPEED_S = 3.0, 90.0, 0.05
+"""No motion is faster than this many velocity limits in a tenth of the time, by differences over this time."""
+
+UNLIMITED_SPEED = 50.0
+"""rad/s, m/s: in place of a velocity limit that the file does not have."""
+
+REST_SPEED = 0.05
+"""rad/s, m/s: faster joints are not at rest; velocities of sensors at rest have less noise."""
+
 _COLUMN = re.compile(r"(?P<kind>\w+?)(?:\.(?P<joint>.+)|\[(?P<bracketed>.+)\])")
 _KINDS = {"q": "q", "position": "q", "v": "v", "velocity": "v", "tau": "effort", "effort": "effort"}
 
@@ -37,7 +57,8 @@ class Recording:
     """A recorded motion of joints with one number of position each.
 
     t: (n,) s, increasing. q: (n, nj) rad | m. effort: (n, nj) N m | N; a column of NaN is a joint whose effort was not
-    measured. joints: the joint of each column. v: (n, nj) rad/s | m/s, or None.
+    measured. joints: the joint of each column. v: (n, nj) rad/s | m/s, or None. notes: what was changed, one sentence
+    each.
 
     Raises:
         InvalidArgumentError: A shape is wrong, a number is missing or infinite, or times do not increase.
@@ -48,6 +69,7 @@ class Recording:
     effort: Array
     joints: tuple[str, ...]
     v: Array | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "joints", tuple(self.joints))
@@ -60,8 +82,11 @@ class Recording:
             if value is None and name == "v":
                 continue
             array = numbers(value)
-            if array is None or array.shape != expected:
-                text = f"{name} of the recording must be numbers of shape {expected}, found {np.shape(value)}"
+            if array is None:
+                text = f"{name} of the recording must be real numbers of shape {expected}, found {described(value)}"
+                raise InvalidArgumentError(text, path=name)
+            if array.shape != expected:
+                text = f"{name} of the recording must be numbers of shape {expected}, found {array.shape}"
                 raise InvalidArgumentError(text, path=name)
             object.__setattr__(self, name, array)
             self._check_finite(name, array)
@@ -111,6 +136,11 @@ class Recording:
         if missing:
             text = f"joint '{missing[0]}' of the recording has no gain{known_instead(missing[0], gains)}"
             raise NotFoundError(text, path="gains")
+        for name in self.joints:
+            gain = numbers(gains[name])
+            if gain is None or gain.shape or not np.isfinite(gain) or not gain:
+                text = f"gain of joint '{name}' must be a finite number other than 0, found {gains[name]!r}"
+                raise InvalidArgumentError(text, path="gains")
         return replace(self, effort=self.effort * [float(gains[name]) for name in self.joints])
 
     def for_robot(self, robot: RobotQueries, rest_positions: Mapping[str, float] | None = None) -> Recording:
@@ -126,6 +156,13 @@ class Recording:
         """
         names = _single_joints(robot)
         rest_positions = rest_positions or {}
+        for name, position in rest_positions.items():
+            if name not in names:
+                text = f"rest_positions: robot '{robot.name}' has no joint '{name}'{known_instead(name, names)}"
+                raise NotFoundError(text, path="rest_positions")
+            if (number := numbers(position)) is None or number.shape or not np.isfinite(number):
+                text = f"rest position of joint '{name}' must be a finite number, found {position!r}"
+                raise InvalidArgumentError(text, path="rest_positions")
         missing = [name for name in names if name not in self.joints and name not in rest_positions]
         if missing:
             hint = known_instead(
@@ -141,7 +178,106 @@ class Recording:
                 v[:, k] = 0.0 if self.v is None else self.v[:, index[name]]
             else:
                 q[:, k], v[:, k], effort[:, k] = float(rest_positions[name]), 0.0, np.nan
-        return Recording(self.t, q, effort, names, None if self.v is None else v)
+        return Recording(self.t, q, effort, names, None if self.v is None else v, self.notes)
+
+    def motion_of(self, robot: RobotQueries, rest_positions: Mapping[str, float] | None = None) -> Recording:
+        """Returns the recording of `for_robot` with continuous positions; `notes` names joints that were unwrapped.
+
+        Raises:
+            InvalidArgumentError: It has less than two rows, or `continuous_positions` finds no motion of the robot.
+        """
+        whole = self.for_robot(robot, rest_positions)
+        q, notes = continuous_positions(robot, whole.t, whole.q)
+        return replace(whole, q=q, notes=(*whole.notes, *notes))
+
+
+def continuous_positions(robot: RobotQueries, t: Array, q: Array) -> tuple[Array, tuple[str, ...]]:
+    """Returns q (n, nq) at times t (n,) of a motion, with angles of continuous joints unwrapped, and notes of these.
+
+    Raises:
+        InvalidArgumentError: The motion has less than two rows, the median time between them is longer than
+            `LONGEST_PERIOD_S`, or positions or speeds are so far outside the limits that units are wrong or rows jump.
+    """
+    if len(t) < 2:
+        raise InvalidArgumentError(f"a motion must have at least two rows, found {len(t)}", path="t")
+    if (period := float(np.median(np.diff(t)))) > LONGEST_PERIOD_S:
+        text = f"the median time between rows is {period:g} s, expected at most {LONGEST_PERIOD_S:g} s of a motion"
+        raise InvalidArgumentError(
+            f"{text}: are these milliseconds? Give t in s, and poses at rest without t", path="t"
+        )
+    check_positions(robot, q)
+    q, notes = q.copy(), []
+    configuration, speeds = robot.configuration, robot.limits.speeds
+    for name, joint, q_part, v_part in _joint_parts(robot):
+        column, (index,) = q[:, q_part.start], range(v_part.start, v_part.stop)
+        if index in configuration.wraps:
+            unwrapped = np.unwrap(column)
+            turns = int(np.count_nonzero(np.abs(np.diff(unwrapped - column)) > np.pi))
+            if turns:
+                notes.append(f"joint '{name}' is continuous and its positions jump by a turn {turns} times: unwrapped")
+            column = q[:, q_part.start] = unwrapped
+        _check_speed(name, bool(joint.angles[0]), t, column, float(min(speeds[index], np.inf)))
+    return q, tuple(notes)
+
+
+def check_positions(robot: RobotQueries, q: Array) -> None:
+    """Checks that positions q (n, nq) are not so far outside the limits that their unit is wrong.
+
+    Raises:
+        InvalidArgumentError: More than half of a joint's rows are outside its limits, or one is by half their span.
+    """
+    lower, upper = robot.limits.lower, robot.limits.upper
+    for name, joint, part, _ in _joint_parts(robot):
+        k = part.start
+        span, column = upper[k] - lower[k], q[:, k]
+        if not np.isfinite(span):
+            continue
+        excess = np.maximum(lower[k] - column, column - upper[k])
+        row = int(np.argmax(excess))
+        allowance = max(BEYOND_LIMITS * span, LEAST_JUMP)
+        if excess[row] > allowance or np.count_nonzero(excess > 1e-3 + 1e-3 * span) > len(q) / 2:
+            text = f"joint '{name}': position {column[row]:g} in row {row} is outside its limits, {lower[k]:g} to "
+            raise InvalidArgumentError(f"{text}{upper[k]:g}{_unit_question(bool(joint.angles[0]))}", path="q")
+
+
+def _joint_parts(robot: RobotQueries) -> list[tuple[str, Any, slice, slice]]:
+    """Returns the joints with one position: name, joint, slice in q, slice in v."""
+    parts = robot.configuration
+    joints = zip(parts.names, parts.joints, parts.q_slices, parts.v_slices, strict=True)
+    return [entry for entry in joints if entry[1].nq == entry[1].nv == 1]
+
+
+def _unit_question(angle: bool) -> str:
+    unit, other = ("rad", "degrees") if angle else ("m", "millimetres")
+    return f" {unit}: are these {other}? Otherwise correct the recording, or the limits of the robot's file"
+
+
+def _check_speed(name: str, angle: bool, t: Array, q: Array, limit: float) -> None:
+    """Raises InvalidArgumentError if positions (n,) of a joint are much faster than its limit, or jump."""
+    speed = limit if np.isfinite(limit) else UNLIMITED_SPEED
+    period = float(np.median(np.diff(t)))
+    apart = min(max(1, int(np.ceil(SPEED_S / period))), len(t) - 1)
+    speeds = np.abs(q[apart:] - q[:-apart]) / (t[apart:] - t[:-apart])
+    typical = float(np.percentile(speeds, SHARE_PERCENTILE))
+    origin = "its velocity limit" if np.isfinite(limit) else "a joint without velocity limit"
+    if typical > FASTEST_SHARE * speed:
+        text = f"joint '{name}' moves with {typical:.3g} {'rad' if angle else 'm'}/s in a tenth of the recording, more "
+        text += f"than {FASTEST_SHARE:g} times the {speed:g} of {origin}: q is expected in"
+        raise InvalidArgumentError(f"{text}{_unit_question(angle)}", path="q")
+    # A driver's time stamps may be late or early by most of a period.
+    steps = np.maximum(np.diff(t), period)
+    jumps = np.abs(np.diff(q))
+    too_large = np.flatnonzero(jumps > np.maximum(FASTEST_JUMP * speed * steps, LEAST_JUMP))
+    if too_large.size:
+        k = int(too_large[0])
+        text = f"joint '{name}' jumps by {jumps[k]:.4g} {'rad' if angle else 'm'} between rows {k} and {k + 1} (t = "
+        text += f"{t[k + 1]:g} s), more than {FASTEST_JUMP:g} times the {speed:g} per s of {origin}"
+        cause = (
+            "its encoder's angle is wrapped: unwrap it, as by np.unwrap"
+            if angle and abs(jumps[k] - 2 * np.pi) < 1
+            else ("remove the wrong rows, or correct the limit in the robot's file")
+        )
+        raise InvalidArgumentError(f"{text}; {cause}", path="q")
 
 
 def read_recording(
@@ -204,6 +340,9 @@ def _from_npz(path: Path, joints: tuple[str, ...]) -> Recording:
         raise InvalidArgumentError(f"recording {str(path)!r} is no file of `numpy.savez` with numbers") from None
     if "joints" in arrays:
         joints = tuple(str(name) for name in np.ravel(arrays["joints"]))
+    for name in ("q", "tau", "v"):
+        if len(joints) == 1 and name in arrays and arrays[name].ndim == 1:
+            arrays[name] = arrays[name][:, None]  # of a robot with one joint, a column is often saved as a vector
     columns = np.shape(arrays.get("q", np.zeros((0, len(joints)))))[-1:]
     if columns != (len(joints),):
         text = f"q of recording {str(path)!r} has {columns[0] if columns else 0} columns for {len(joints)} joints"
@@ -212,23 +351,30 @@ def _from_npz(path: Path, joints: tuple[str, ...]) -> Recording:
 
 
 def _from_csv(path: Path) -> Recording:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.reader(file)
-        header = [name.strip() for name in next(rows, [])]
-        try:
-            table = np.array([[float(x) for x in row] for row in rows if row])
-        except ValueError as error:
-            raise InvalidArgumentError(f"{str(path)!r}, line {rows.line_num}: {error}") from None
-    if table.ndim != 2 or table.shape[1] != len(header):
-        raise InvalidArgumentError(f"{str(path)!r} must have {len(header)} numbers in each line below its header")
-    columns: dict[str, dict[str, Array]] = {"q": {}, "v": {}, "effort": {}}
-    times = [k for k, name in enumerate(header) if name in ("t", "time")]
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            header, table = _csv_table(path, csv.reader(file))
+    except IsADirectoryError:
+        raise InvalidArgumentError(f"{str(path)!r} is a folder, expected a CSV file") from None
+    except UnicodeDecodeError as error:
+        text = f"{str(path)!r} is not in UTF-8: byte {error.start} is {error.object[error.start]:#x}"
+        raise InvalidArgumentError(f"{text}; save it in UTF-8") from None
+    columns: dict[str, dict[str, Array]] = {"t": {}, "q": {}, "v": {}, "effort": {}}
+    first_names: dict[tuple[str, str], str] = {}
     for k, name in enumerate(header):
         match = _COLUMN.fullmatch(name)
-        if match and match["kind"] in _KINDS:
-            columns[_KINDS[match["kind"]]][match["joint"] or match["bracketed"]] = table[:, k]
+        if name in ("t", "time"):
+            kind, joint = "t", ""
+        elif match and match["kind"] in _KINDS:
+            kind, joint = _KINDS[match["kind"]], match["joint"] or match["bracketed"]
+        else:
+            continue
+        if joint in columns[kind]:
+            text = f"{str(path)!r} has the same numbers twice, in the columns {first_names[kind, joint]!r} and {name!r}"
+            raise InvalidArgumentError(f"{text}: leave one out")
+        columns[kind][joint], first_names[kind, joint] = table[:, k], name
     joints = tuple(name for name in columns["q"] if name in columns["effort"])
-    if not times or not joints:
+    if not columns["t"] or not joints:
         text = (
             f"{str(path)!r} needs the columns t and, for each joint, q.JOINT and tau.JOINT, found {', '.join(header)}"
         )
@@ -236,7 +382,24 @@ def _from_csv(path: Path) -> Recording:
     q, effort = (np.column_stack([columns[kind][name] for name in joints]) for kind in ("q", "effort"))
     has_v = all(name in columns["v"] for name in joints)
     v = np.column_stack([columns["v"][name] for name in joints]) if has_v else None
-    return Recording(table[:, times[0]], q, effort, joints, v)
+    return Recording(columns["t"][""], q, effort, joints, v)
+
+
+def _csv_table(path: Path, rows: Any) -> tuple[list[str], Array]:
+    """Returns the header and the numbers (n, columns) of a CSV reader's rows."""
+    header = [name.strip() for name in next(rows, [])]
+    numbers_of_rows = []
+    for row in filter(None, rows):
+        place = f"{str(path)!r}, line {rows.line_num}"
+        if len(row) != len(header):
+            raise InvalidArgumentError(f"{place}: expected {len(header)} numbers as in the header, found {len(row)}")
+        try:
+            numbers_of_rows.append([float(x) for x in row])
+        except ValueError as error:
+            raise InvalidArgumentError(f"{place}: {error}") from None
+    if not numbers_of_rows:
+        raise InvalidArgumentError(f"{str(path)!r} has no rows of numbers below its header")
+    return header, np.array(numbers_of_rows)
 
 
 def _from_rosbag(path: Path, topic: str) -> Recording:

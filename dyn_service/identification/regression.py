@@ -42,6 +42,13 @@ ITERATIONS, CONVERGED = 50, 1e-3
 """Of the reweighting; it ends when no noise changes by more than this share."""
 
 
+LEAST_NOISE, LEAST_EFFORT = 1e-6, 1e-2
+"""Least noise of a joint, relative to its largest effort, or to a hundredth of that of all joints: sensors are no
+better. In an exact recording smaller noise is the rounding of filters, and the information spans so many powers of ten
+that its smaller part is rounding too.
+"""
+
+
 @dataclass(frozen=True, eq=False)
 class Regression:
     """estimate (p,); covariance (p, p); posterior (p, p): A^-1; prior_scale: of P to the prior; information (p, p): A
@@ -91,6 +98,8 @@ def _iterated(
     if start is not None:
         noise = start.noise
         weights = [_huber(start.residual[mask[:, j], j], noise[j]) for j in range(joints)]
+    largest = np.array([np.abs(target).max(initial=1e-3) for target in targets])
+    floor = LEAST_NOISE * np.maximum(largest, LEAST_EFFORT * largest.max())
     beta = prior_mean
     for _ in range(ITERATIONS):
         rows = [np.sqrt(w)[:, None] / s * M for w, s, M in zip(weights, noise, matrices, strict=True)]
@@ -104,8 +113,7 @@ def _iterated(
         noise = np.array(
             [_deviation(r) / np.sqrt(f) if len(r) else 1.0 for r, f in zip(residuals, freedom, strict=True)]
         )
-        floor = 1e-9 * np.array([np.abs(target).max(initial=1e-3) for target in targets])
-        noise = np.maximum(noise, floor)  # a simulation without noise must not divide by zero
+        noise = np.maximum(noise, floor)
         weights = [_huber(r, s) for r, s in zip(residuals, noise, strict=True)]
         if np.abs(noise / previous - 1.0).max() < CONVERGED:
             break

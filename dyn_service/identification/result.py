@@ -101,6 +101,7 @@ class Identification:
     of filtered efforts, N m | N. delay_s: of the efforts after the positions. delay_error_s: its standard error, 0 if
     it was known or is not significant. comparison: efforts of the rows of fit and check. unknown: what the data do not
     show. terms: of friction. regression: of base parameters, terms, and the delay if it is estimated, together.
+    notes: what was changed in the recording.
     """
 
     robot: RobotQueries
@@ -115,6 +116,7 @@ class Identification:
     unknown: tuple[UnknownDirection, ...]
     terms: tuple[FrictionTerm, ...]
     regression: Regression
+    notes: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -165,6 +167,7 @@ class Identification:
         return [
             f"robot '{self.robot.name}', form '{self.form}', cut-off {self.cutoff_hz:.2f} Hz, delay of efforts {delay}",
             f"{rows[0]} rows fitted, {rows[1]} rows check; residuals are correlated over {self.correlated_rows}",
+            *(f"note: {note}" for note in self.notes),
         ]
 
     def _errors(self) -> list[str]:

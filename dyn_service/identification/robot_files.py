@@ -104,7 +104,7 @@ def write_robot(
         f"Robot {description.name}: parameters identified from {recording}, starting from {description.source}."
     )
     joint_file = Path(target).with_suffix(JOINTS_SUFFIX)
-    second_line = f"Passive parameters of its joints are in {joint_file.name}: --joints {joint_file.name}"
+    second_line = f"Passive parameters of its joints are in this joint file: {joint_file.name}"
     comment = printable("\n".join([first_line, second_line, *remarks.splitlines()]))
     notes = write_files(description, target, source=source, force=force, comment=comment, joint_file=True)
     if source is None and any(link.shapes for link in description.links):

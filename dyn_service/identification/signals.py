@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import interpolate, signal
 
+from dyn_service.api.arrays import numbers
 from dyn_service.api.queries import Array
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.identification.recordings import Recording
@@ -123,10 +124,13 @@ def filter_motion(
     a stop carries part of the load. effort_limit (nv,): so are samples at which the drive saturates.
 
     Raises:
-        InvalidArgumentError: The cut-off is not between 0 and 0.4 of the sampling rate, or no segment is long enough.
+        InvalidArgumentError: The recording has less than two rows, the cut-off is not between 0 and 0.4 of the sampling
+            rate, or no segment is long enough.
     """
+    if len(recording) < 2:
+        raise InvalidArgumentError(f"a motion must have at least two rows, found {len(recording)}", path="t")
     rate = 1.0 / recording.period_s
-    cutoff = propose_cutoff(recording) if cutoff_hz is None else float(cutoff_hz)
+    cutoff = propose_cutoff(recording) if cutoff_hz is None else _frequency(cutoff_hz)
     if not 0.0 < cutoff <= 0.4 * rate:
         text = f"cutoff_hz must be between 0 and 0.4 of the sampling rate, {0.4 * rate:g} Hz, found {cutoff:g}"
         raise InvalidArgumentError(text, path="cutoff_hz")
@@ -195,6 +199,13 @@ def usable_rows(motion: Motion) -> NDArray[np.bool_]:
         mixed = signal.oaconvolve(unusable.astype(float), np.ones((width, 1)), mode="same", axes=0) > 0.5
         rows.append(~mixed[inner])
     return np.concatenate(rows)
+
+
+def _frequency(cutoff_hz: object) -> float:
+    number = numbers(cutoff_hz)
+    if number is None or number.shape:
+        raise InvalidArgumentError(f"cutoff_hz must be a number in Hz, found {cutoff_hz!r}", path="cutoff_hz")
+    return float(number)
 
 
 def _kept(motion: Motion) -> list[slice]:

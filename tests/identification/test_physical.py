@@ -12,12 +12,12 @@ import pytest
 from dyn_service import Robot, Server, connect
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.graph.report.identification import identification_page
-from dyn_service.identification import identify, physical
+from dyn_service.identification import Recording, identify, physical
 from dyn_service.identification.inertias import pseudo_inertia
 from dyn_service.identification.physical_robot import PhysicalIdentification
 from dyn_service.identification.robot_files import write_robot
 from tests.conftest import URDF
-from tests.identification.simulated import Experiment
+from tests.identification.simulated import Experiment, multi_sine
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,18 @@ def test_it_is_possible_and_better_than_the_file(result: PhysicalIdentification)
     # the noise of the recording, 2 % of the efforts before filters, is far below the file's error
     assert (errors["physical"] < 0.3 * errors["file"]).all()
     assert (errors["physical"] < 1.5 * errors["least squares"]).all()
+
+
+def test_an_exact_recording_of_the_file_is_physical() -> None:
+    """Without noise the information spans 16 powers of ten unless rounding bounds it, and the solver does not end."""
+    robot = Robot.from_file(URDF / "scara.urdf")
+    t = np.arange(0.0, 8.0, 0.004)
+    q, v, a = multi_sine(robot, np.random.default_rng(3))(t)
+    exact = Recording(t, q, robot.inverse_dynamics(q, v, a), robot.joint_names)
+    result = physical(identify(robot, exact, delay_s=0.0, friction=["viscous"]))
+    # Filters of an exact recording leave a millionth of the efforts.
+    size = np.abs(result.comparison.measurement).max(axis=0)
+    assert (result.errors("check")["physical"] < 1e-4 * np.maximum(size, 1e-2 * size.max())).all()
 
 
 def test_the_truth_is_within_the_standard_errors(experiment: Experiment, result: PhysicalIdentification) -> None:
