@@ -180,12 +180,16 @@ def launch_parameters(goals: str, plan: Excitation) -> str:
     from dyn_service.cli.yaml_text import block
 
     start = dict(zip(plan.joint_names, np.round(plan.motion.start, 9).tolist(), strict=True))
+    # 0 is unlimited: a robot that differs from its file strays from the motion, and its recording shows by how much.
+    tolerances = {"path_tolerance": 0.0, "goal_tolerance": 0.0}
     nodes = {
-        "controller": {"goals": goals, "velocity_share": 1.0},
+        "controller": {"goals": goals, "velocity_share": 1.0, **tolerances},
         "plant": {"initial_position": start},
     }
-    return "# Parameters of a launch that follows the goals, `params:=FILE`, by `dyn excite`.\n" + block(
-        {node: {"ros__parameters": parameters} for node, parameters in nodes.items()}
+    return (
+        "# Parameters of a launch that follows the goals, `params:=FILE`, by `dyn excite`.\n"
+        "# Tolerances of 0 are unlimited: goals are not aborted where the robot differs from its file.\n"
+        + block({node: {"ros__parameters": parameters} for node, parameters in nodes.items()})
     )
 
 

@@ -117,18 +117,18 @@ def identify(
     from dyn_service.identification import read_recording
     from dyn_service.identification.physical_robot import physical
 
+    if poses and payload is None:
+        raise UsageError("--poses is an option of --payload LINK")
     file = robot_file(robot)
     _check_outputs(output, force)
     positions = assigned_numbers(rest_positions, "--still")
     with _step(f"reading {recording}"):
         model = Robot.from_file(file, arguments=assigned(arguments), joints=joints, mimic=mimic)
         options: dict[str, Any] = {"joints": _names(columns), "rest_positions": positions, "topic": topic}
-        motion, share = read_recording(recording, model, **options), _share(check)
+        motion, share = read_recording(recording, model, poses=poses, **options), _share(check)
         check_motion: Any = read_recording(Path(check), model, **options) if check and share is None else share
     if payload is not None:
         return _identify_payload(model, motion, payload, positions, poses, output, json_output)
-    if poses:
-        raise UsageError("--poses is an option of --payload LINK")
     options = {"friction": _names(friction) or (), "form": form, "cutoff_hz": cutoff, "delay_s": delay}
     options |= {} if check_motion is None else {"check": check_motion}
     with _step(f"identifying {len(model.joint_names)} joints from {motion.t[-1] - motion.t[0]:.3g} s of motion"):

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dyn_service.engine.robot import Robot
     from dyn_service.model.description import Note
     from dyn_service.parsing.report import Receipt
+    from dyn_service.support.documents import ConfigurationError
 
 
 def _show_rules(shown: bool) -> None:
@@ -97,6 +98,7 @@ def check(
     from rich.markup import escape
 
     from dyn_service.parsing.rules import selection
+    from dyn_service.support.documents import ConfigurationError
     from dyn_service.support.logs import printable
 
     passes = selection(split(select), split(ignore))
@@ -106,7 +108,7 @@ def check(
     try:
         with Console(stderr=True).status(f"reading {escape(printable(str(file)))}"):
             robot = read_robot(file, arguments, root=root, joints=joints, mimic=mimic, loops=loops)
-    except UrdfError as error:
+    except (UrdfError, ConfigurationError) as error:
         if format != "sarif":
             raise
         say_json(sarif([_unreadable(error)], str(file)))
@@ -169,15 +171,22 @@ def _repair(file: Path, passes: Callable[[Note], bool]) -> None:
         numbers = f"{change.label} {change.old} -> {change.new}"
         tell(f"{file}:{change.line}: {change.element}: {numbers} ({RULES[change.rule].number})")
     for note in unwritten:
-        text = "its numbers are not in this file at the element, or another repair changes them"
+        text = (
+            "this file has no plain numbers for it at the element, another repair changes them, or other numbers of "
+            "the joint (velocity, soft limits, offset) may have the same unit"
+        )
         tell(f"{file}:{note.line}: {note.element}: not repaired: {text} ({RULES[note.rule].number})")
     tell(f"{file}: {len(changes)} numbers changed")
 
 
-def _unreadable(error: UrdfError) -> Note:
+def _unreadable(error: UrdfError | ConfigurationError) -> Note:
     from dyn_service.model.description import Note
 
-    return Note("warning", error.element or "file", error.message, error.line or 0, "unreadable")
+    if isinstance(error, UrdfError):
+        return Note("warning", error.element or "file", error.message, error.line or 0, "unreadable")
+    from dyn_service.parsing.quantities import Elsewhere
+
+    return Elsewhere(error.file or "", error.path or "file", error.line or 0).warning("unreadable", error.message)
 
 
 def sarif(notes: Iterable[Note], source: str) -> dict[str, Any]:

@@ -118,6 +118,7 @@ class PayloadEstimate:
 
 
 def _line(name: str, value: float, error: float, unit: str) -> str:
+    value = round(value, 5) + 0.0  # no -0.00000
     return f"  {name:<6}{value:12.5f} +- {error:.5f} {unit}"
 
 
@@ -246,7 +247,8 @@ def identify_payload(
     if not moving:
         matrix, right = equations.at_rest(arrays["q"], arrays["tau"])
     else:
-        parts = [slice(a, b) for a, b in _windows(arrays["t"], window_s)]
+        times = recording.t if isinstance(recording, Recording) else arrays["t"]
+        parts = [slice(a, b) for a, b in _windows(arrays["t"], window_s, times)]
         t, q, v, tau = (arrays[name] for name in ("t", "q", "v", "tau"))
         pairs = [equations.window(t[part], q[part], v[part], tau[part], mean_efforts=False) for part in parts]
         matrix, right = np.stack([A for A, _ in pairs]), np.stack([b for _, b in pairs])
@@ -463,15 +465,18 @@ def _positive(**settings: float) -> None:
             raise InvalidArgumentError(f"{name} must be positive and finite, found {value:g}", path=name)
 
 
-def _windows(t: Array, window_s: float) -> list[tuple[int, int]]:
-    """Returns the rows (begin, end) of windows that overlap by half, without those that a pause interrupts."""
+def _windows(t: Array, window_s: float, times: Array) -> list[tuple[int, int]]:
+    """Returns the rows (begin, end) of windows that overlap by half, without those that a pause interrupts.
+
+    times: of the recording before the filter leaves out rows, for the message.
+    """
     begins = np.arange(t[0], t[-1] - window_s + 1e-9, window_s / 2)
     pairs = [(int(np.searchsorted(t, s - 1e-9)), int(np.searchsorted(t, s + window_s + 1e-9))) for s in begins]
     whole = [(a, b) for a, b in pairs if b - a >= 8 and np.diff(t[a:b]).max() <= window_s / 7.0]
     if len(whole) < 2:
         raise InvalidArgumentError(
-            f"the recording has {len(t)} rows in {t[-1] - t[0]:g} s: it must have two windows of {window_s:g} s with 8 "
-            "rows each, without pauses",
+            f"the recording has {len(times)} rows in {times[-1] - times[0]:g} s: it must have two windows of "
+            f"{window_s:g} s with 8 rows each, without pauses; of poses at rest, leave out t, or use --poses",
             path="recording.t",
         )
     return whole

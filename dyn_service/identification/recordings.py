@@ -201,10 +201,9 @@ def continuous_positions(robot: RobotQueries, t: Array, q: Array) -> tuple[Array
     if len(t) < 2:
         raise InvalidArgumentError(f"a motion must have at least two rows, found {len(t)}", path="t")
     if (period := float(np.median(np.diff(t)))) > LONGEST_PERIOD_S:
-        text = f"the median time between rows is {period:g} s, expected at most {LONGEST_PERIOD_S:g} s of a motion"
-        raise InvalidArgumentError(
-            f"{text}: are these milliseconds? Give t in s, and poses at rest without t", path="t"
-        )
+        text = f"the median time between the {len(t)} rows in {t[-1] - t[0]:g} s is {period:g} s, expected at most "
+        text += f"{LONGEST_PERIOD_S:g} s of a motion: are these milliseconds? Give t in s, and poses at rest without t"
+        raise InvalidArgumentError(f"{text}, or with --payload and --poses", path="t")
     check_positions(robot, q)
     q, notes = q.copy(), []
     configuration, speeds = robot.configuration, robot.limits.speeds
@@ -287,12 +286,14 @@ def read_recording(
     joints: Sequence[str] | None = None,
     rest_positions: Mapping[str, float] | None = None,
     topic: str = "/joint_states",
+    poses: bool = False,
 ) -> Recording:
     """Returns the recording in a file, in the order of the robot's joints.
 
     path: a CSV file, a file of `numpy.savez`, a launch's report, a bag of this package or of ROS 2 (MCAP), or, by
     rosbags, a bag of ROS 1 or a folder of SQLite. joints: of the columns of an NPZ file without `joints`; None: the
     robot's. rest_positions: as for `Recording.for_robot`. topic: joint states of a bag.
+    poses: the rows are at rest, in any order; `t` of the result is then the row's number, and the file may have none.
 
     Raises:
         NotFoundError: The file, the topic or a joint does not exist.
@@ -302,13 +303,14 @@ def read_recording(
     if not path.exists():
         raise NotFoundError(f"recording {str(path)!r} does not exist")
     if path.suffix == ".csv":
-        recording = _from_csv(path)
+        recording = _from_csv(path, poses)
     elif path.suffix == ".npz" and path.name != "recording.npz":
-        recording = _from_npz(path, tuple(joints or _single_joints(robot)))
+        recording = _from_npz(path, tuple(joints or _single_joints(robot)), poses)
     elif path.suffix == ".bag" or (path.is_dir() and any(path.glob("*.db3"))):
         recording = _from_rosbag(path, topic)
     else:
         motion = upward("recording")(robot, path, topic)
+        motion = _without_times(motion) if poses else motion
         recording = _from_arrays(motion, tuple(robot.joint_names), path)
     return recording.for_robot(robot, rest_positions)
 
@@ -331,7 +333,24 @@ def _from_arrays(arrays: Mapping[str, Any], joints: tuple[str, ...], path: Path)
     return Recording(arrays["t"], arrays["q"], arrays["tau"], joints, arrays.get("v"))
 
 
-def _from_npz(path: Path, joints: tuple[str, ...]) -> Recording:
+def _without_times(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arrays of poses, with the number of the row as `t`.
+
+    Raises:
+        InvalidArgumentError: The rows are a motion.
+    """
+    q, t = numbers(arrays.get("q", ())), numbers(arrays.get("t"))
+    if q is not None and q.ndim == 2 and t is not None and t.shape == (len(q),) and len(t) > 1:
+        steps = np.diff(t)
+        if (steps > 0.0).all() and np.median(steps) <= LONGEST_PERIOD_S:
+            speed = float(np.median(np.abs(np.diff(q, axis=0)).max(axis=1) / steps))
+            if speed > REST_SPEED:
+                text = f"{len(t)} rows in {t[-1] - t[0]:.3g} s are a motion of {speed:.2g} rad/s or m/s, expected poses"
+                raise InvalidArgumentError(f"{text} at rest: leave out --poses (poses=True)", path="poses")
+    return {**arrays, "t": np.arange(float(len(np.atleast_1d(arrays.get("q", ())))))}
+
+
+def _from_npz(path: Path, joints: tuple[str, ...], poses: bool) -> Recording:
     try:
         arrays = read_npz(path)
     except DynError:
@@ -347,10 +366,10 @@ def _from_npz(path: Path, joints: tuple[str, ...]) -> Recording:
     if columns != (len(joints),):
         text = f"q of recording {str(path)!r} has {columns[0] if columns else 0} columns for {len(joints)} joints"
         raise InvalidArgumentError(f"{text} ({', '.join(joints)}); name its joints: joints=[..]", path="joints")
-    return _from_arrays(arrays, joints, path)
+    return _from_arrays(_without_times(arrays) if poses else arrays, joints, path)
 
 
-def _from_csv(path: Path) -> Recording:
+def _from_csv(path: Path, poses: bool) -> Recording:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             header, table = _csv_table(path, csv.reader(file))
@@ -374,7 +393,7 @@ def _from_csv(path: Path) -> Recording:
             raise InvalidArgumentError(f"{text}: leave one out")
         columns[kind][joint], first_names[kind, joint] = table[:, k], name
     joints = tuple(name for name in columns["q"] if name in columns["effort"])
-    if not columns["t"] or not joints:
+    if not (columns["t"] or poses) or not joints:
         text = (
             f"{str(path)!r} needs the columns t and, for each joint, q.JOINT and tau.JOINT, found {', '.join(header)}"
         )
@@ -382,7 +401,8 @@ def _from_csv(path: Path) -> Recording:
     q, effort = (np.column_stack([columns[kind][name] for name in joints]) for kind in ("q", "effort"))
     has_v = all(name in columns["v"] for name in joints)
     v = np.column_stack([columns["v"][name] for name in joints]) if has_v else None
-    return Recording(columns["t"][""], q, effort, joints, v)
+    arrays = {"q": q, "tau": effort, "v": v, "t": columns["t"].get("")}
+    return _from_arrays(_without_times(arrays) if poses else arrays, joints, path)
 
 
 def _csv_table(path: Path, rows: Any) -> tuple[list[str], Array]:

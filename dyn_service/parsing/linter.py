@@ -258,9 +258,9 @@ def _squared_radius(inertial: Inertial) -> float:
 
 
 def _slip(ratio: float) -> int:
-    """Returns the power of ten by which k^2 is too large, from its ratio to that of the box; 0 if it is ambiguous."""
-    slips = [n for n in SLIPS if FITTING[0] <= ratio * 10.0**-n <= FITTING[1]]
-    return slips[0] if len(slips) == 1 else 0
+    """Returns the power of ten by which k^2 is too large, from its ratio to that of the box; 0 if none of `SLIPS`."""
+    # At most one fits: the limits of `FITTING` are less than a power of ten apart.
+    return next((n for n in SLIPS if FITTING[0] <= ratio * 10.0**-n <= FITTING[1]), 0)
 
 
 def _is_placeholder(inertial: Inertial) -> bool:
@@ -273,9 +273,19 @@ def _inertia_repair(name: str, inertial: Inertial, box: Box) -> tuple[str, tuple
     moments = f"principal moments near {_filled(inertial.mass, box)} kg m^2 fit the box of its shapes"
     dense = inertial.mass > OSMIUM_KG_M3 * float(box.size.prod())
     slip = 0 if dense or _is_placeholder(inertial) else _slip(_squared_radius(inertial) / box.squared_radius)
-    if not slip:
+    if not slip or not _share_slip(inertial, box, slip):
         return moments, ()
     return f"multiply its moments by {10.0**-slip:g}: {moments}", (Edit("link", name, "inertia", 10.0**-slip),)
+
+
+def _share_slip(inertial: Inertial, box: Box, slip: int) -> bool:
+    """Whether each principal moment is implausible in the box by itself: a repair of all spoils a correct one."""
+    moments = principal_moments(inertial.inertia)
+    if slip > 0:
+        reach = np.maximum(np.abs(inertial.com - box.lower), np.abs(inertial.com - box.upper)) ** 2
+        return bool((moments > BEYOND * inertial.mass * np.sort(reach.sum() - reach)).all())
+    evenly = inertial.mass * np.sort(box.size @ box.size - box.size**2) / 12.0
+    return bool((moments < BELOW * evenly).all())
 
 
 def _refined(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> Note:

@@ -250,7 +250,9 @@ def degree_note(rpy: Vector, origin: Place, joint: str = "") -> list[Note]:
     if float(np.abs(rpy).max()) <= TURN:
         return []
     text, repair = f"rpy ({_numbers(rpy)}) is probably in degrees, expected rad", _numbers(np.radians(rpy))
-    edits = [Edit("joint", joint, "rpy", math.radians(1.0))] if joint and (rpy == np.round(rpy)).all() else []
+    # An angle of 1 or -3 beside 90 may be in rad already.
+    in_degrees = joint and ((rpy == np.round(rpy)) & ((rpy == 0.0) | (np.abs(rpy) > TURN))).all()
+    edits = [Edit("joint", joint, "rpy", math.radians(1.0))] if in_degrees else []
     return [origin.warning("rpy-in-degrees", text, f"write {repair}", edits)]
 
 

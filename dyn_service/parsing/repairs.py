@@ -4,6 +4,9 @@ Only the digits of the repaired numbers change: a power of ten moves the decimal
 layout and comments are untouched. The repaired text is read and checked before it replaces the file, in one step: a
 repair that leaves its finding, or causes another one, is an error and nothing is written.
 
+An edit is only of numbers that are each implausible: one wrong moment or mass of several leaves the right ones.
+Nor are a joint's limits written if other numbers of it (velocity, soft limits, offset) may have the same unit.
+
 An element is found by its name, in the robot's main file alone. A number that is not written at the element (a default
 of MJCF, an included file) is left, and its finding is returned.
 """
@@ -24,11 +27,11 @@ from dyn_service.model.description import Edit, Note
 from dyn_service.parsing import xacro
 from dyn_service.parsing.files import read_text, source_text
 from dyn_service.parsing.linter import findings
-from dyn_service.parsing.quantities import shown_path
-from dyn_service.parsing.rules import RULES
+from dyn_service.parsing.quantities import TURN, named, shown_path
 from dyn_service.parsing.xml_elements import without_dashes
 from dyn_service.support.files import replacement
 
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
 
 
@@ -49,6 +52,11 @@ _IN_URDF = {
     **{name: [_Target(("inertial", "inertia"), name)] for name in _MOMENTS},
     "inertia": [_Target(("inertial", "inertia"), name) for name in _MOMENTS],
     "range": [_Target(("limit",), "lower"), _Target(("limit",), "upper")],
+    "other units": [
+        _Target(("limit",), "velocity"),
+        _Target(("mimic",), "offset"),
+        *(_Target(("safety_controller",), f"soft_{bound}_limit") for bound in ("lower", "upper")),
+    ],
     "rpy": [_Target(("origin",), "rpy")],
 }
 _IN_SDF = {
@@ -56,6 +64,10 @@ _IN_SDF = {
     **{name: [_Target(("inertial", "inertia", name), None)] for name in _MOMENTS},
     "inertia": [_Target(("inertial", "inertia", name), None) for name in _MOMENTS],
     "range": [_Target(("axis", "limit", "lower"), None), _Target(("axis", "limit", "upper"), None)],
+    "other units": [
+        _Target(("axis", "limit", "velocity"), None),
+        *(_Target(("axis", "mimic", name), None) for name in ("offset", "reference")),
+    ],
 }
 _IN_MJCF = {
     "mass": [_Target(("inertial",), "mass")],
@@ -65,6 +77,7 @@ _IN_MJCF = {
         for k, name in enumerate(("ixx", "iyy", "izz"))
     },
     "range": [_Target((), "range")],
+    "other units": [_Target((), "ref"), _Target((), "springref")],
 }
 _FORMATS = {
     "robot": (_IN_URDF, ("robot",), {"link": "link", "joint": "joint"}),
@@ -100,11 +113,12 @@ class Change:
 
 @dataclass(frozen=True)
 class _Span:
-    """Bytes of the file with their text, and the attribute or tag whose value they are."""
+    """Bytes of the file with their text, the link or joint, and the attribute or tag whose value they are."""
 
     start: int
     end: int
     text: str
+    element: str
     label: str
 
 
@@ -135,7 +149,7 @@ def fix(path: Path, passes: Callable[[Note], bool] = lambda note: True) -> tuple
         spans |= edits
         for span, new in edits.items():
             line = data.count(b"\n", 0, span.start) + 1
-            changes.append(Change(line, note.element, note.rule, span.label, span.text, new))
+            changes.append(Change(line, span.element, note.rule, span.label, span.text, new))
     if not spans:
         return [], unwritten
     for span in sorted(spans, key=lambda span: span.start, reverse=True):
@@ -155,13 +169,12 @@ def _verify(path: Path, data: bytes, notes: Sequence[Note], unwritten: Sequence[
     old = {(note.rule, note.element) for note in _checked(path.read_bytes(), path)}
     new = {(note.rule, note.element): note for note in _checked(data, path)}
     repaired = [note for note in notes if note not in unwritten]
-    remaining = [note for note in repaired if (note.rule, note.element) in new]
-    # Units of the whole robot hide findings on single links.
-    with_units = any(RULES[note.rule].number.startswith("DYN2") for note in repaired)
-    remaining += [] if with_units else [note for key, note in new.items() if note.rule and key not in old]
+    keys = {(note.rule, note.element) for note in repaired}
+    # Units of the whole robot hide findings on single links, which count as new ones.
+    remaining = [note for key, note in new.items() if key in keys or (note.rule and key not in old)]
     if remaining:
         first = f"{remaining[0].element}: {remaining[0].text}"
-        text = f"the repaired file would still have {len(remaining)} of these findings, the first {first}"
+        text = f"the repaired file would have {len(remaining)} of these findings or new ones, the first {first}"
         raise FailedPreconditionError(f"{shown_path(path)}: {text}; nothing is written")
 
 
@@ -195,13 +208,17 @@ class _Document:
         self._quantities, self._parents, self._tags = _FORMATS.get(self._nodes[0].tag, ({}, (), {}))
 
     def edits(self, edits: Iterable[Edit]) -> dict[_Span, str] | None:
-        """Returns the new text of each span; None if one of the edits has no place in the file."""
+        """Returns the new text of each span; None if one of the edits has no place in the file, or a number is not
+        plain: with a comment or character reference inside.
+        """
         changes: dict[_Span, str] = {}
         for edit in edits:
             spans = self._spans(edit)
             if not spans:
                 return None
             for span, index in spans:
+                if not all(map(_NUMBER.fullmatch, span.text.split())):
+                    return None
                 new = scaled(span.text, edit.factor, index)
                 changes |= {span: new} if new != span.text else {}
         return changes or None
@@ -215,17 +232,24 @@ class _Document:
         ]
         if len(owners) != 1:
             return []
+        element = named(edit.kind, edit.name)
+        others = self._targets(owners[0], "other units", element) if edit.quantity == "range" else []
+        if any(not _is_plausible(span) for span, _ in others):
+            return []
+        return self._targets(owners[0], edit.quantity, element)
+
+    def _targets(self, owner: _Node, quantity: str, element: str) -> list[tuple[_Span, int | None]]:
         spans = []
-        for target in self._quantities.get(edit.quantity, ()):
-            nodes = owners
+        for target in self._quantities.get(quantity, ()):
+            nodes = [owner]
             for step in target.path:
                 nodes = [child for node in nodes for child in node.children if child.tag == step]
-            span = self._span(nodes[0], target.attribute) if len(nodes) == 1 else None
+            span = self._span(nodes[0], target.attribute, element) if len(nodes) == 1 else None
             if span is not None:
                 spans.append((span, target.index))
         return spans
 
-    def _span(self, node: _Node, attribute: str | None) -> _Span | None:
+    def _span(self, node: _Node, attribute: str | None, element: str) -> _Span | None:
         # A `>` may be inside the quotes of an attribute.
         tag = re.compile(rb"""<(?:[^"'>]|"[^"]*"|'[^']*')*>""").match(self._data, node.start)
         assert tag is not None  # expat has read it
@@ -237,7 +261,14 @@ class _Document:
             if value is None:
                 return None
             start, end = value.span(value.lastindex or 0)
-        return _Span(start, end, self._data[start:end].decode(), attribute or node.tag)
+        label = node.tag if attribute in (None, "value") else attribute
+        return _Span(start, end, self._data[start:end].decode(), element, label)
+
+
+def _is_plausible(span: _Span) -> bool:
+    """Whether a number that has the unit of the joint's range is plausible in rad and m: 0, or less than a turn/s."""
+    number = float(span.text) if _NUMBER.fullmatch(span.text.strip()) else math.inf
+    return abs(number) < TURN if span.label == "velocity" else number == 0.0
 
 
 def scaled(text: str, factor: float, index: int | None = None) -> str:

@@ -71,7 +71,7 @@ from dyn_service.model.description import (
 from dyn_service.model.inertia import principal_moments
 from dyn_service.model.joints import Joint as Moves
 from dyn_service.model.joints.multi_dof import Spherical
-from dyn_service.parsing.quantities import X_AXIS, Faults, Place, counted, listed, named, quoted
+from dyn_service.parsing.quantities import TURN, X_AXIS, Faults, Place, counted, listed, named, quoted
 from dyn_service.parsing.shapes import SOLIDS, filled
 from dyn_service.support.suggestions import closest, did_you_mean
 
@@ -633,8 +633,11 @@ def _masses(description: Description, sizes: _Sizes) -> Iterator[Note]:
         link, inertial = max(massive, key=lambda entry: entry[1].mass)
         links = f"most of the robot's {total:g} kg is in links that would be denser than solid steel"
         text = f"mass {inertial.mass:g} kg is probably given in grams: {links}"
-        repair = f"masses times 0.001 make {total / 1e3:.3g} kg"
-        yield _warning(description, link, Doubt("masses-in-grams", text, repair, _grams(massive, sizes)))
+        # One link in grams among others in kg leaves no unit for all: only if each mass is implausible.
+        all_dense = all(body.mass > STEEL_KG_M3 * _cube(link, body, sizes) for link, body in _massive(description))
+        edits = _grams(massive, sizes) if all_dense else ()
+        repair = f"masses times 0.001 make {total / 1e3:.3g} kg" if all_dense else "other masses may be in kg already"
+        yield _warning(description, link, Doubt("masses-in-grams", text, repair, edits))
 
 
 GYRATION_SHARES = (0.1, 1.0)
@@ -713,8 +716,9 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
             bounds_text = " and ".join(f"{limit:g}" for limit in bounds)
             text = f"limits {bounds_text} rad are" if len(bounds) > 1 else f"limit {bounds_text} rad is"
             radians = " and ".join(f"{math.radians(limit):.4g}" for limit in bounds)
-            # A bound such as -3.14 beside 180 is in rad already.
-            edits = (Edit("joint", joint.name, "range", math.radians(1.0)),) if all(map(_is_whole, bounds)) else ()
+            # A bound such as -3.14 or -2 beside 180 may be in rad already.
+            in_degrees = all(limit == round(limit) and not 0.0 < abs(limit) < TURN for limit in bounds)
+            edits = (Edit("joint", joint.name, "range", math.radians(1.0)),) if in_degrees else ()
             text = f"{text} probably in degrees: {turns:.3g} turns"
             yield _warning(description, joint, Doubt("limits-in-degrees", text, f"write {radians} rad", edits))
         if is_ranged and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
@@ -725,12 +729,9 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
                 longest = f"no distance within a link is more than {sizes.longest:.3g} m"
                 text = f"travels up to {travel:g} m, probably given in millimetres: {longest}"
                 metres = " and ".join(f"{1e-3 * limit:.4g}" for limit in bounds)
-                edits = (Edit("joint", joint.name, "range", 1e-3),)
+                in_mm = all(limit == 0.0 or abs(limit) > LONG_M for limit in bounds)
+                edits = (Edit("joint", joint.name, "range", 1e-3),) if in_mm else ()
                 yield _warning(description, joint, Doubt("travel-in-millimetres", text, f"write {metres} m", edits))
-
-
-def _is_whole(limit: float) -> bool:
-    return limit == round(limit)
 
 
 def _reads_like_degrees(limit: float) -> bool:

@@ -122,7 +122,11 @@ def test_clients_bring_no_engine_along() -> None:
         "model.description",
         "model.motors",
     }
-    joints |= {"model.order", *(f"model.joints.{name}" for name in ("base", "axial", "multi_dof", "rotations"))}
+    joints |= {
+        "model.order",
+        "model.motors",
+        *(f"model.joints.{name}" for name in ("base", "axial", "multi_dof", "rotations")),
+    }
     engine_parts = {name.removeprefix("dyn_service.") for name in inner} - {"service", "support"}
     assert {name for name in engine_parts if not name.startswith(client_parts)} <= joints
 

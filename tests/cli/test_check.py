@@ -21,7 +21,7 @@ from dyn_service.parsing.files import read_file
 from dyn_service.parsing.repairs import fix, scaled
 from dyn_service.parsing.rules import RULES
 from tests.cli.test_command_line import Here, dyn_here
-from tests.parsing.test_rules import ARMS, INERTIA, LIMIT, MASS, RIGHT, changed, limit, moments
+from tests.parsing.test_rules import ARMS, INERTIA, LIMIT, MASS, RIGHT, SLIDE, changed, limit, moments
 
 __all__ = ["dyn_here"]
 QUICK = "--no-kernels"
@@ -148,6 +148,19 @@ def test_sarif_of_a_file_that_cannot_be_read(dyn_here: Here, tmp_path: Path) -> 
     assert dyn_here("check", file)[0] == 1
 
 
+def test_sarif_of_a_joint_file_that_cannot_be_read(dyn_here: Here, tmp_path: Path) -> None:
+    file = written(tmp_path, ARMS)
+    joints = written(tmp_path, "robot: arms\njoints:\n  lft: {damping: 0.3}\n", "joints.yaml")
+    status, out, _ = dyn_here("check", file, "--joints", joints, "--format", "sarif")
+    log = json.loads(out)
+    jsonschema.validate(log, SARIF)
+    (result,) = log["runs"][0]["results"]
+    assert (status, result["ruleId"], "'left'" in result["message"]["text"]) == (1, "DYN501", True)
+    place = result["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"].rpartition("/")[2], place["region"]["startLine"]) == ("joints.yaml", 3)
+    assert result["locations"][0]["logicalLocations"] == [{"name": "joints.lft"}]
+
+
 def test_the_mass_of_a_data_sheet(dyn_here: Here, tmp_path: Path) -> None:
     file = written(tmp_path, ARMS)
     assert dyn_here("check", file, QUICK, "--strict", "--mass", 9)[0] == 0
@@ -213,6 +226,80 @@ def test_repairs(dyn_here: Here, tmp_path: Path, name: str, text: str, new: list
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert sorted(os.listdir(tmp_path)) == sorted([name, "link"])
     assert fix(file) == ([], [])
+
+
+HEAVY = '<mass value="2000"/>'
+ONE_MOMENT = INERTIA.replace('izz="0.002"', 'izz="2"')
+PLAIN = "<inertial><mass>2</mass><inertia><ixx>.03</ixx><iyy>.03</iyy><izz>.02</izz></inertia></inertial>"
+PLAIN = "<inertial><mass>2</mass><inertia><ixx>.03</ixx><iyy>.03</iyy><izz>.02</izz></inertia></inertial>"
+NESTED = SDF.replace(
+    '<model name="m">',
+    f'<model name="m"><model name="n"><link name="arm">{PLAIN}</link></model><joint name="k" type="fixed">'
+    "<parent>base</parent><child>n::arm</child></joint>",
+)
+
+
+def of_right(old: str, new: str) -> str:
+    assert old in RIGHT
+    return ARMS.replace(RIGHT, RIGHT.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        # one link of three in grams: the others are in kg
+        (ARMS.replace('"5"', '"5000"').replace('="0.02"', '="20"'), {"masses-in-grams"}),
+        # a mass in grams and moments in kg m^2: the moments are right
+        (of_right(MASS, HEAVY), {"masses-in-grams"}),
+        (changed([(MASS, '<mass value="60"/>'), moments(1e-3, 1e-3, 6e-5)]), {"too-little-inertia"}),
+        # one moment of three is 1000 times too large; one of the twin's moments is 20 times too large
+        (changed([(INERTIA, ONE_MOMENT)]), {"inertia-beyond-shapes", "impossible-inertia"}),
+        (changed([moments(30, 0.03, 0.002)]), {"too-much-inertia", "impossible-inertia"}),
+        (of_right('iyy="0.03"', 'iyy="0.6"'), {"impossible-inertia"}),
+        # one bound in degrees, or an angle, beside one that may be in rad
+        (changed([limit(-2, 90)]), {"limits-in-degrees"}),
+        (changed([('rpy="0 0 0"', 'rpy="0 -3 180"')]), {"rpy-in-degrees"}),
+        (changed([SLIDE, limit(-1, 400)]).replace("0 0.1", "0.1 0.1"), {"travel-in-millimetres"}),
+        # degrees in other numbers of the joint
+        (changed([(LIMIT, LIMIT.replace("2", "90").replace('velocity="3"', 'velocity="180"'))]), {"limits-in-degrees"}),
+        (changed([limit(-90, 90), ("<dynamics", '<safety_controller soft_lower_limit="-85"/><dynamics')]),
+         {"limits-in-degrees"}),
+        (of_right(LIMIT + "/>", limit(-90, 90)[1] + '/><mimic joint="left" offset="10"/>'), {"limits-in-degrees"}),
+        # no plain number
+        (changed([limit(-90, 90)]).replace('"-90"', '"-&#57;0"'), {"limits-in-degrees"}),
+        (SDF.replace("<axis>", "<axis><limit><lower><!-- deg -->-90</lower><upper>90</upper></limit>")
+         .replace("3.0e4", "0.03").replace("30000", "0.03").replace("2000.", "0.002"), {"limits-in-degrees"}),
+    ],
+)  # fmt: skip
+def test_numbers_that_may_be_right_are_left(tmp_path: Path, text: str, rules: set[str]) -> None:
+    file = written(tmp_path, text, "arms.sdf" if text.startswith("<sdf") else "arms.urdf")
+    rules_in_file = {note.rule for note in repairs._checked(file.read_bytes(), file)}
+    assert rules <= rules_in_file
+    changes, _ = fix(file)
+    assert (changes, file.read_text()) == ([], text)
+
+
+def test_links_of_one_name_are_left(tmp_path: Path) -> None:
+    changes, unwritten = fix(written(tmp_path, NESTED, "arms.sdf"))
+    assert (changes, [note.element for note in unwritten]) == ([], ["link 'arm'"])
+
+
+def test_changes_name_the_link_and_the_quantity(tmp_path: Path) -> None:
+    text = changed([(MASS, '<mass value="20000"/>'), moments(300, 300, 22)]).replace('"5"', '"5000"')
+    changes, _ = fix(written(tmp_path, text.replace('="0.02"', '="22"')))
+    names = {(change.element, change.label) for change in changes}
+    assert names == {(f"link '{link}'", label) for link in ("base", "left_arm", "right_arm")
+                     for label in ("mass", "ixx", "iyy", "izz")}  # fmt: skip
+
+
+def test_new_findings_of_any_rule_prevent_a_repair_of_units(tmp_path: Path) -> None:
+    """Units of the whole robot hide that one link has moments in kg m^2, which the factor makes too small."""
+    text = of_right(INERTIA, moments(0.3, 0.3, 0.022)[1]).replace(INERTIA, moments(300, 300, 22)[1])
+    text = text.replace(MASS, '<mass value="20000"/>').replace('"5"', '"5000"').replace('="0.02"', '="22"')
+    file = written(tmp_path, text)
+    with pytest.raises(FailedPreconditionError, match="new ones"):
+        fix(file)
+    assert file.read_text() == text
 
 
 def test_a_repaired_inertia_fits_its_mesh(tmp_path: Path) -> None:
