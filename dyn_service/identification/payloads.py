@@ -239,8 +239,8 @@ def identify_payload(
         columns, notes = _columns_of(robot, recording, rest_positions)
         arrays, moving = _checked(robot, columns, ("t", "q", "v", "tau")), True
     if moving:
-        arrays["q"], further = continuous_positions(robot, arrays["t"], arrays["q"])
-        notes += further
+        arrays["q"], unwrapping = continuous_positions(robot, arrays["t"], arrays["q"])
+        notes += unwrapping
     else:
         check_positions(robot, arrays["q"])
         _check_rest(robot, arrays.get("v"))

@@ -255,8 +255,8 @@ def _check_speed(name: str, angle: bool, t: Array, q: Array, limit: float) -> No
     """Raises InvalidArgumentError if positions (n,) of a joint are much faster than its limit, or jump."""
     speed = limit if np.isfinite(limit) else UNLIMITED_SPEED
     period = float(np.median(np.diff(t)))
-    apart = min(max(1, int(np.ceil(SPEED_S / period))), len(t) - 1)
-    speeds = np.abs(q[apart:] - q[:-apart]) / (t[apart:] - t[:-apart])
+    lag = min(max(1, int(np.ceil(SPEED_S / period))), len(t) - 1)
+    speeds = np.abs(q[lag:] - q[:-lag]) / (t[lag:] - t[:-lag])
     typical = float(np.percentile(speeds, SHARE_PERCENTILE))
     origin = "its velocity limit" if np.isfinite(limit) else "a joint without velocity limit"
     if typical > FASTEST_SHARE * speed:

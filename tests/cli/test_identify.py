@@ -58,6 +58,7 @@ def test_what_it_prints_and_writes(identify: Command, folder: Path, tmp_path: Pa
     robot = Robot.from_file(target, joints=tmp_path / "new.joints.yaml")
     assert robot.joint_names == Robot.from_file(SCARA).joint_names
     assert "identified from motion.npz" in target.read_text()
+    assert "joint file: new.joints.yaml\n" in target.read_text()
     status, _, err = identify(folder / "motion.npz", "scara", "-o", target)
     assert (status, "already exists" in err) == (1, True)
 

@@ -60,16 +60,16 @@ def test_wrapped_angles_of_a_continuous_joint_are_unwrapped_with_a_note() -> Non
     """The unwrapped angles differ from the original by rounding alone, so the estimates agree to 1e-6."""
     noise = 0.01 * np.random.default_rng(0).normal(size=(len(T), 2))
     efforts = motion()["tau"] + noise
-    whole, turned = (identify(arm(), recording(q=q, tau=efforts)) for q in (motion()["q"], wrapped()))
-    np.testing.assert_allclose(turned.estimate, whole.estimate, atol=1e-6)
+    whole, unwrapped = (identify(arm(), recording(q=q, tau=efforts)) for q in (motion()["q"], wrapped()))
+    np.testing.assert_allclose(unwrapped.estimate, whole.estimate, atol=1e-6)
     assert whole.notes == ()
-    assert "joint 'turn' is continuous" in turned.notes[0]
-    assert turned.notes[0] in str(turned)
+    assert "joint 'turn' is continuous" in unwrapped.notes[0]
+    assert unwrapped.notes[0] in str(unwrapped)
     for source in ({**motion(), "q": wrapped()}, recording(q=wrapped())):
         estimate = identify_payload(arm(), source, "forearm")
         assert estimate.mass == pytest.approx(1.0, abs=0.01)
-        assert estimate.notes == turned.notes
-        assert turned.notes[0] in str(estimate)
+        assert estimate.notes == unwrapped.notes
+        assert unwrapped.notes[0] in str(estimate)
 
 
 def jump() -> Any:
