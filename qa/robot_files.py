@@ -85,12 +85,12 @@ def repaired(path: Path, mistake: str) -> tuple[str, Counter[str]]:
     if with_limits and "<mujoco" in text and 'angle="radian"' not in text:  # it is in degrees
         return "read", counts
     broken = path.with_name(f"mistake_{path.name}")
-    changed = text
+    new_text = text
     for pattern in patterns:
-        changed = re.sub(pattern, lambda x: x[1] + " ".join(repr(change(float(v))) for v in x[2].split()), changed)
+        new_text = re.sub(pattern, lambda x: x[1] + " ".join(repr(change(float(v))) for v in x[2].split()), new_text)
     try:
         original = _numbers(path, with_limits)
-        broken.write_text(changed, "utf-8")
+        broken.write_text(new_text, "utf-8")
         mistaken = _numbers(broken, with_limits)
         try:
             fix(broken)
@@ -117,8 +117,8 @@ def _print_repairs(paths: list[Path], seconds: int) -> None:
         for _, verdict, counts in verdicts(paths, seconds, partial(repaired, mistake=mistake)):
             totals += counts if verdict == "read" else Counter()
             files += Counter(dict.fromkeys(counts, 1)) if verdict == "read" else Counter([verdict])
-        shown = ", ".join(f"{totals[x]} {x} in {files[x]} files" for x in ("repaired", "wrong", "left"))
-        print(f"{mistake:<20} {shown}, unjudged files: {files['unjudged']}", flush=True)
+        totals_text = ", ".join(f"{totals[x]} {x} in {files[x]} files" for x in ("repaired", "wrong", "left"))
+        print(f"{mistake:<20} {totals_text}, unjudged files: {files['unjudged']}", flush=True)
 
 
 def is_robot_file(path: Path) -> bool:

@@ -332,10 +332,12 @@ def _warning(description: Description, element: Link | Joint, doubt: Doubt) -> N
 
 def _inertials(description: Description, *, plausible: bool) -> Iterator[Note]:
     """Warns about inertias. plausible: the robot's units are plausible, so that single links can be checked."""
-    defaulted = {note.element for note in description.notes if note.kind == "defaulted"}
+    default_elements = {note.element for note in description.notes if note.kind == "defaulted"}
     links = {link.name: link for link in description.links}
     for link in description.links:
-        by_default = named("link", link.name) in defaulted and link.inertial is not None and is_stand_in(link.inertial)
+        by_default = (
+            named("link", link.name) in default_elements and link.inertial is not None and is_stand_in(link.inertial)
+        )
         if link.inertial is not None and not by_default:  # the reader has a note on it
             contrast = _contrast(link, links.get(other_side(link.name), link))
             for doubt in _inertial(link.inertial, plausible=plausible):
