@@ -217,8 +217,10 @@ def test_the_command_writes_goals_that_are_the_motion(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_goals_are_not_aborted_on_a_robot_that_differs_from_its_file(tmp_path: Path) -> None:
-    """With 6.5 kg more at the outer link, the robot strays by 0.12 rad, more than the tolerances that goals have by default."""
-    CliRunner().invoke(app, _arguments(tmp_path), catch_exceptions=False)
+    """With 6.5 kg more at the outer link, it strays by 0.12 rad, more than the default tolerances of goals."""
+    numbers = ["--period", "4", "--harmonics", "3", "--restarts", "1", "--periods", "2"]
+    output = ["-o", str(tmp_path / "motion.yaml")]
+    CliRunner().invoke(app, ["excite", "scara", *numbers, *output], catch_exceptions=False)
     parameters = yaml.safe_load((tmp_path / "motion.params.yaml").read_text())
     payload = {"link": "outer_link", "mass": 6.5, "com": [0.1, 0.0, 0.0]}
     parameters["plant"]["ros__parameters"]["overlay"] = {"payloads": [payload]}
