@@ -113,20 +113,9 @@ def test_clients_bring_no_engine_along() -> None:
         "connect",
     )
     # Configurations too, but neither trees nor robot files.
-    joints = {
-        "model",
-        "model.arrays",
-        "model.configuration",
-        "model.joints",
-        "model.inertia",
-        "model.description",
-        "model.motors",
-    }
-    joints |= {
-        "model.order",
-        "model.motors",
-        *(f"model.joints.{name}" for name in ("base", "axial", "multi_dof", "rotations")),
-    }
+    joints = {"model", "model.arrays", "model.configuration", "model.joints", "model.inertia", "model.description"}
+    joints |= {"model.motors", "model.order"}
+    joints |= {f"model.joints.{name}" for name in ("base", "axial", "multi_dof", "rotations")}
     engine_parts = {name.removeprefix("dyn_service.") for name in inner} - {"service", "support"}
     assert {name for name in engine_parts if not name.startswith(client_parts)} <= joints
 
