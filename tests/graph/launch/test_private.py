@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 
 NOBODY = 65534
 SOCKETS = [
-    "@controller", "@plant", "@server", "controller.controller_state@controller", "controller.signals@controller",
-    "diagnostics@controller", "diagnostics@plant", "diagnostics@server", "dynamics",
+    "@controller", "@plant", "@server", "controller.controller_state@controller", "controller.loads@controller",
+    "controller.signals@controller", "diagnostics@controller", "diagnostics@plant", "diagnostics@server", "dynamics",
     "joint_commands@controller", "joint_states@plant", "plant_state@plant",
 ]  # fmt: skip
 """Names of the topics' sockets, without their numbers; the launcher's socket is not included."""
