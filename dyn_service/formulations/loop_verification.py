@@ -33,7 +33,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.linalg import null_space
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import FailedPreconditionError
@@ -142,7 +141,7 @@ class _Dense:
 
     def efforts(self, h: Array) -> Array:
         """Returns the least efforts (nv,) of the drives in place of the efforts h (nv,) of all joints."""
-        N = null_space(self.J)
+        N = _null_space(self.J)
         return np.asarray(self.driven * (np.linalg.pinv(N.T * self.driven) @ (N.T @ h)))
 
 
@@ -161,7 +160,7 @@ def _frame(world: WorldEquations, joint: LoopJoint, parent: int, child: int) -> 
     turning_rate = alpha_C - alpha_P - np.cross(omega_C, turning)
     moving_rate = a_C - a_P - np.cross(alpha_P, d) - np.cross(omega_P, v_C - v_P) - np.cross(omega_C, moving)
     bias = np.concatenate([R @ turning_rate, R @ moving_rate])
-    return _Frame(J, bias, null_space(joint.moves.subspace.T) if joint.moves.nv else np.eye(6))
+    return _Frame(J, bias, _null_space(joint.moves.subspace.T) if joint.moves.nv else np.eye(6))
 
 
 def _of_point(
@@ -173,3 +172,10 @@ def _of_point(
     velocity = world.velocity[i, 3:] + np.cross(omega, r)
     acceleration = at_rest[3:] + np.cross(at_rest[:3], r) + np.cross(omega, np.cross(omega, r))
     return J, world.eta[i] + r, velocity, acceleration
+
+
+def _null_space(A: Array) -> Array:
+    """An orthonormal basis (n, n - rank) of the x with A x = 0, for A (m, n)."""
+    from scipy.linalg import null_space  # maps 40 MB, which each worker of a server would have
+
+    return np.asarray(null_space(A))

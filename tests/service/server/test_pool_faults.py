@@ -287,8 +287,8 @@ def test_a_kernel_that_took_too_long_is_not_compiled_again(
 
 @pytest.mark.slow
 def test_a_worker_that_uses_much_memory_is_replaced(bare: Any) -> None:
-    # A worker maps some 145 MiB of data at the start, and more than half of this limit is resident.
-    with serving(RequestLimits(max_worker_bytes=170 << 20), workers=1) as server:
+    # A worker maps some 130 MiB of data at the start; 80, more than half of the limit, are resident with a kernel.
+    with serving(RequestLimits(max_worker_bytes=150 << 20), workers=1) as server:
         peer: Bare = bare(server.endpoints[0])
         for number in range(3):
             eventually(lambda: len(workers_of(server)) == 1)
