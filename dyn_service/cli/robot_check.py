@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from dyn_service.support.documents import ConfigurationError
 
 
-def _show_rules(shown: bool) -> None:
-    if not shown:
+def _show_rules(flag: bool) -> None:
+    if not flag:
         return
     from dyn_service.parsing.rules import RULES
 

@@ -185,11 +185,11 @@ def elimination_order(rows: Array, independent: Sequence[int], rank: int) -> tup
     order = []
     for _ in range(rank):
         sizes = np.abs(J) * (rows_left[:, None] & entries_left)
-        used = (sizes > _ZERO).any(axis=0)
+        nonzero = (sizes > _ZERO).any(axis=0)
         usual = np.quantile(sizes / np.maximum(sizes.max(axis=(-2, -1), keepdims=True), _ZERO), _USUAL, axis=0)
         usual *= dependent & entries_left
-        changed = (used.sum(axis=1, keepdims=True) - 1) * (used.sum(axis=0) - 1)
-        r, c = np.unravel_index(np.argmin(np.where(usual > _LARGE * usual.max(), changed - usual, np.inf)), usual.shape)
+        fill_in = (nonzero.sum(axis=1, keepdims=True) - 1) * (nonzero.sum(axis=0) - 1)
+        r, c = np.unravel_index(np.argmin(np.where(usual > _LARGE * usual.max(), fill_in - usual, np.inf)), usual.shape)
         if not usual[r, c] > 0.0:
             return ()
         J = J[J[:, r, c] != 0.0]

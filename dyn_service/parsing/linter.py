@@ -227,13 +227,13 @@ def _box(points: Vector | None) -> Box | None:
     return None if points is None or not len(points) else Box(points.min(axis=0), points.max(axis=0))
 
 
-def _welded_boxes(description: Description, own: Mapping[str, Box | None]) -> dict[str, Box | None]:
+def _welded_boxes(description: Description, link_boxes: Mapping[str, Box | None]) -> dict[str, Box | None]:
     """Returns the box of each link with the links that fixed joints weld to it and that have no inertial of their own,
     whose mass it has; None if shapes are unknown or there are no shapes.
     """
     links = {link.name: link for link in description.links}
     inboard = {joint.child: joint for joint in description.joints}
-    boxes = dict(own)
+    boxes = dict(link_boxes)
     for name in reversed(outward(description)):
         joint = inboard.get(name)
         if joint is None or joint.moves.nv or links[name].inertial is not None or not links[name].shapes:

@@ -233,8 +233,8 @@ class _Document:
         if len(owners) != 1:
             return []
         element = named(edit.kind, edit.name)
-        others = self._targets(owners[0], "other units", element) if edit.quantity == "range" else []
-        if any(not _is_plausible(span) for span, _ in others):
+        companions = self._targets(owners[0], "other units", element) if edit.quantity == "range" else []
+        if any(not _is_plausible(span) for span, _ in companions):
             return []
         return self._targets(owners[0], edit.quantity, element)
 

@@ -94,7 +94,10 @@ class ComputedTorque(EffortLaw):
 
     def signals(self) -> Mapping[str, Array | float]:
         """payload_mass: of the payload in use, kg; only with `payload_error`."""
-        return {} if self.overlay is None else {"payload_mass": float(self.overlay.payloads.mass)}  # type: ignore
+        if self.overlay is None:
+            return {}
+        assert isinstance(self.overlay.payloads, Payload)
+        return {"payload_mass": float(np.asarray(self.overlay.payloads.mass))}
 
 
 def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: int) -> tuple[Array, Array]:
