@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -83,6 +84,20 @@ _Payload = Annotated[
     str | None,
     typer.Option(metavar="LINK", help="Identify what this link carries beyond ROBOT instead, as an overlay's payload."),
 ]
+_Currents = Annotated[
+    bool,
+    typer.Option(
+        "--currents", help="The recording has motor currents, A, as efforts; motors of --joints FILE convert them."
+    ),
+]
+_Gains = Annotated[
+    bool,
+    typer.Option(
+        "--gains",
+        help="The recording has motor currents, A, as efforts: identify effort per current instead, by ROBOT's masses "
+        "and inertias.",
+    ),
+]
 
 
 def identify(
@@ -102,6 +117,8 @@ def identify(
     margin: _Margin = 0.01,
     payload: _Payload = None,
     poses: Annotated[bool, typer.Option("--poses", help="With --payload: the rows are poses at rest.")] = False,
+    currents: _Currents = False,
+    gains: _Gains = False,
     joints: Joints = None,
     mimic: Mimic = True,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
@@ -113,12 +130,14 @@ def identify(
     Exit status 1 if efforts of the check, which is not fitted, differ more than with the old file; no robot is written.
     """
     from dyn_service.engine.robot import Robot
+    from dyn_service.identification import Recording, file_gains, read_recording
     from dyn_service.identification import identify as identified
-    from dyn_service.identification import read_recording
     from dyn_service.identification.physical_robot import physical
 
     if poses and payload is None:
         raise UsageError("--poses is an option of --payload LINK")
+    if gains and (payload is not None or currents or output is not None):
+        raise UsageError("--gains prints gains, with neither --payload nor --currents nor -o")
     file = robot_file(robot)
     _check_outputs(output, force)
     positions = assigned_numbers(rest_positions, "--still")
@@ -127,6 +146,12 @@ def identify(
         options: dict[str, Any] = {"joints": _names(columns), "rest_positions": positions, "topic": topic}
         motion, share = read_recording(recording, model, poses=poses, **options), _share(check)
         check_motion: Any = read_recording(Path(check), model, **options) if check and share is None else share
+    if gains:
+        return _identify_gains(model, motion, {"friction": _names(friction), "cutoff_hz": cutoff}, json_output)
+    if currents:
+        motor_gains = file_gains(model)
+        motion = motion.with_gains(motor_gains)
+        check_motion = check_motion.with_gains(motor_gains) if isinstance(check_motion, Recording) else check_motion
     if payload is not None:
         return _identify_payload(model, motion, payload, positions, poses, output, json_output)
     options = {"friction": _names(friction) or (), "form": form, "cutoff_hz": cutoff, "delay_s": delay}
@@ -183,6 +208,28 @@ def _identify_payload(
         say(
             f"overlay: {{payloads: [{{link: {link}, mass: {estimate.mass:.5g}, com: [{numbers}], inertia: [{rows}]}}]}}"
         )
+    return 0
+
+
+def _identify_gains(model: Any, motion: Any, options: dict[str, Any], json_output: bool) -> int:
+    from dyn_service.identification import effort_gains
+
+    with _step(f"identifying gains of {len(model.joint_names)} joints"):
+        gains = effort_gains(model, motion, **options)
+    if json_output:
+        known = {name: gain._asdict() if math.isfinite(gain.value) else None for name, gain in gains.items()}
+        say_json({"gains": known})
+        return 0
+    width = max(map(len, gains))
+    say(f"{'':<{width}}{'N m/A | N/A':>14}{'std. error':>14}")
+    for name, gain in gains.items():
+        numbers = f"{gain.value:>14.4g}{gain.standard_error:>14.2g}"
+        say(f"{name:<{width}}{numbers if math.isfinite(gain.value) else '  not known: move it against more gravity'}")
+    say("motors:  # of a joint file, for --currents")
+    for name, gain in gains.items():
+        sign = math.copysign(1.0, gain.value)
+        if math.isfinite(gain.value):
+            say(f"  {name}: {{gear_ratio: {sign:g}, torque_constant: {abs(gain.value):.6g}}}")
     return 0
 
 

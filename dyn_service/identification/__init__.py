@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         design_excitation,
     )
     from dyn_service.identification.fit import identify
-    from dyn_service.identification.motor_gains import EffortGain, effort_gains
+    from dyn_service.identification.motor_gains import EffortGain, effort_gains, file_gains
     from dyn_service.identification.payloads import PayloadEstimate, PayloadEstimator, identify_payload
     from dyn_service.identification.physical_robot import PhysicalIdentification, physical
     from dyn_service.identification.recordings import Recording, read_recording
@@ -57,6 +57,7 @@ __all__ = [
     "UnknownDirection",
     "design_excitation",
     "effort_gains",
+    "file_gains",
     "filter_motion",
     "identify",
     "identify_payload",
@@ -74,7 +75,7 @@ __getattr__ = lazy_names(
             "Excitation ExcitationDesign FourierMotion KeepOut Peak design_excitation"
         ),
         "dyn_service.identification.fit": "identify",
-        "dyn_service.identification.motor_gains": "EffortGain effort_gains",
+        "dyn_service.identification.motor_gains": "EffortGain effort_gains file_gains",
         "dyn_service.identification.payloads": "PayloadEstimate PayloadEstimator identify_payload",
         "dyn_service.identification.physical_robot": "PhysicalIdentification physical",
         "dyn_service.identification.recordings": "Recording read_recording",

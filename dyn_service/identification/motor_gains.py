@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dyn_service.api.queries import RobotQueries
+from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.identification.fit import first_terms
 from dyn_service.identification.recordings import Recording
@@ -23,14 +24,19 @@ from dyn_service.identification.signals import filter_motion, smooth_rows, usabl
 from dyn_service.identification.terms import inertial_model
 
 LEAST_RATIO = 10.0
-"""A gain must be known to a tenth."""
+"""A gain whose error is larger than a tenth is not known."""
 
 
 class EffortGain(NamedTuple):
-    """N m/A, N/A: effort per current of a joint, and its standard error."""
+    """N m/A, N/A: effort per current of a joint, and its standard error; NaN and infinity if not known."""
 
     value: float
     standard_error: float
+
+
+def file_gains(robot: Robot) -> dict[str, float]:
+    """Returns N K of each joint whose motor the robot's joint file gives, N m/A | N/A."""
+    return {joint.name: joint.motor.gain for joint in robot.as_described.joints if joint.motor is not None}
 
 
 def effort_gains(
@@ -40,13 +46,13 @@ def effort_gains(
     friction: Collection[str] = ("viscous", "coulomb", "offset"),
     cutoff_hz: float | None = None,
 ) -> dict[str, EffortGain]:
-    """Returns the gain of each joint whose current the recording contains.
+    """Returns the gain of each joint whose current the recording contains; NaN where the motion does not show it.
 
     robot: its inertias are those of the recorded robot. recording: `effort` contains currents, A. friction, cutoff_hz:
     as for `identify`.
 
     Raises:
-        FailedPreconditionError: The motion does not determine the gain of a joint to a tenth.
+        FailedPreconditionError: The motion determines no gain to a tenth.
     """
     recording = recording.motion_of(robot)
     motion = filter_motion(recording, cutoff_hz, lower=robot.limits.lower, upper=robot.limits.upper)
@@ -65,8 +71,9 @@ def effort_gains(
         prior = np.diag(1e-9 * np.maximum(np.mean(X**2, axis=0), 1e-12) / max(float(np.var(current[:, index])), 1e-24))
         fit = solve(X[:, None, :], current[:, [index]], mask[:, [index]], prior, np.zeros(X.shape[1]))
         inverse, error = float(fit.estimate[0]), float(np.sqrt(fit.covariance[0, 0]))
-        if not abs(inverse) > LEAST_RATIO * error:
-            text = f"joint '{name}': the motion does not determine its gain (1/K = {inverse:.3g} +- {error:.3g})"
-            raise FailedPreconditionError(f"{text}; move it against more gravity or with larger accelerations")
-        gains[name] = EffortGain(1.0 / inverse, error / inverse**2)
+        is_known = abs(inverse) > LEAST_RATIO * error
+        gains[name] = EffortGain(1.0 / inverse, error / inverse**2) if is_known else EffortGain(np.nan, np.inf)
+    if np.isnan([gain.value for gain in gains.values()]).all():
+        text = f"the motion determines the gain of none of the joints {', '.join(gains)} to a tenth"
+        raise FailedPreconditionError(f"{text}: move them against more gravity or with larger accelerations")
     return gains

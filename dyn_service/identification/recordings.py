@@ -134,7 +134,10 @@ class Recording:
         """Returns the recording with `effort` multiplied by each joint's gain: of currents (A) by N m/A, N/A."""
         missing = [name for name in self.joints if name not in gains]
         if missing:
-            text = f"joint '{missing[0]}' of the recording has no gain{known_instead(missing[0], gains)}"
+            text = (
+                f"joint '{missing[0]}' of the recording has no gain{known_instead(missing[0], gains)}; give one, or a "
+            )
+            text += "motor in the joint file"
             raise NotFoundError(text, path="gains")
         for name in self.joints:
             gain = numbers(gains[name])

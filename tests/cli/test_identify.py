@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from dyn_service import Robot
 from tests.cli.test_command_line import DYN, here
 from tests.conftest import ROOT, URDF
-from tests.identification.simulated import Experiment
+from tests.identification.simulated import Experiment, multi_sine
 
 SCARA = URDF / "scara.urdf"
 Command = Callable[..., tuple[int, str, str]]
@@ -120,3 +121,41 @@ def test_an_interruption_leaves_nothing_behind(folder: Path, tmp_path: Path) -> 
         rest = process.stderr.read()
     assert process.returncode == 130, rest
     assert list(tmp_path.iterdir()) == []
+
+
+def test_gains_of_currents_and_the_joint_file_that_converts_them(
+    identify: Command, folder: Path, tmp_path: Path
+) -> None:
+    robot = Robot.from_file(SCARA)
+    q, v, a = multi_sine(robot, np.random.default_rng(0))(t := np.arange(0.0, 12.0, 0.004))
+    gains = np.array([5.0, 2.0, -30.0, 1.2])
+    currents = robot.inverse_dynamics(q, v, a) / gains
+    currents[:, 3] += np.random.default_rng(1).standard_normal(len(t))  # hides what the light last link takes
+    np.savez(tmp_path / "currents.npz", t=t, q=q, tau=currents)
+    status, out, _ = identify(tmp_path / "currents.npz", "scara", "--gains")
+    assert status == 0
+    assert "roll_joint   not known" in out
+    motors = yaml.safe_load(out[out.index("motors:") :])["motors"]
+    products = [motor["gear_ratio"] * motor["torque_constant"] for motor in motors.values()]
+    np.testing.assert_allclose(products, gains[:3], rtol=1e-3)  # what the filters leave without noise
+    _, out, _ = identify(tmp_path / "currents.npz", "scara", "--gains", "--json")
+    assert json.loads(out)["gains"]["roll_joint"] is None
+    joint_file = tmp_path / "scara.joints.yaml"
+    joint_file.write_text(yaml.safe_dump({"robot": "scara", "motors": motors}))
+    arguments = (tmp_path / "currents.npz", "scara", "--currents", "--joints", joint_file)
+    status, _, err = identify(*arguments)
+    assert (status != 0, "'roll_joint' of the recording has no gain" in err) == (True, True)
+    motors["roll_joint"] = {"gear_ratio": 1, "torque_constant": 1.2}
+    joint_file.write_text(yaml.safe_dump({"robot": "scara", "motors": motors}))
+    status, out, _ = identify(*arguments, "--json")
+    errors = json.loads(out)["rms"]["fit"]["least squares"]
+    efforts = np.std(currents * gains, axis=0)
+    assert (status, errors["inner_joint"] < 1e-3 * efforts[0], errors["quill_joint"] < 1e-3 * efforts[2]) == (
+        0, True, True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("other", [["--currents"], ["--payload", "quill"], ["-o", "new.urdf"]])
+def test_gains_are_identified_alone(identify: Command, folder: Path, other: list[str]) -> None:
+    status, _, err = identify(folder / "motion.npz", "scara", "--gains", *other)
+    assert (status, "--gains prints gains" in err) == (2, True)

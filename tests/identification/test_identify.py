@@ -188,8 +188,12 @@ def test_gains_of_currents() -> None:
         assert abs(found[name].value - gain) < 4.5 * found[name].standard_error < 0.05 * gain
     efforts = recording.with_gains({name: gain.value for name, gain in found.items()})
     np.testing.assert_allclose(efforts.effort, recording.effort * gains, rtol=0.02)
+    noise[:, 1] *= 1000.0
+    unclear = effort_gains(robot, Recording(t, q, current + noise, robot.joint_names))
+    assert [bool(np.isfinite(gain.value)) for gain in unclear.values()] == [True, False, True]
+    assert unclear[robot.joint_names[1]].standard_error == np.inf
     rest = Recording(t, np.zeros_like(q) + q[0], current * 0.0 + noise, robot.joint_names)
-    with pytest.raises(FailedPreconditionError, match="does not determine its gain"):
+    with pytest.raises(FailedPreconditionError, match="the gain of none of the joints FL_HAA, FL_HFE, FL_KFE"):
         effort_gains(robot, rest)
 
 
