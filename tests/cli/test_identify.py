@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dyn_service import Robot
+from dyn_service import JointNumbers, Overlay, Robot
 from tests.cli.test_command_line import DYN, here
 from tests.conftest import ROOT, URDF
 from tests.identification.simulated import Experiment, multi_sine
@@ -129,7 +129,8 @@ def test_gains_of_currents_and_the_joint_file_that_converts_them(
     robot = Robot.from_file(SCARA)
     q, v, a = multi_sine(robot, np.random.default_rng(0))(t := np.arange(0.0, 12.0, 0.004))
     gains = np.array([5.0, 2.0, -30.0, 1.2])
-    currents = robot.inverse_dynamics(q, v, a) / gains
+    damped = Overlay(joints={name: JointNumbers(damping=2.0) for name in robot.joint_names})
+    currents = robot.inverse_dynamics(q, v, a, overlay=damped) / gains
     currents[:, 3] += np.random.default_rng(1).standard_normal(len(t))  # hides what the light last link takes
     np.savez(tmp_path / "currents.npz", t=t, q=q, tau=currents)
     status, out, _ = identify(tmp_path / "currents.npz", "scara", "--gains")
