@@ -66,7 +66,7 @@ def _ground_reactions() -> Functions:
 
 
 def _of_loops(name: str) -> Functions:
-    from dyn_service.engine import closed_loops
+    from dyn_service.engine.loops import closed_loops
 
     return Functions(getattr(closed_loops, name), closed_loops.cost)
 

@@ -34,8 +34,8 @@ from dyn_service.engine import computations
 from dyn_service.engine.altered_trees import AlteredTrees, with_overlay, with_payload
 from dyn_service.engine.bound_calls import BoundCall, BoundKernel, Finish, Out, named_input, named_inputs
 from dyn_service.engine.calls import Call, OverlayCache, RowCalls
-from dyn_service.engine.closed_loops import ClosedLoops
 from dyn_service.engine.constants import constant_outputs
+from dyn_service.engine.loops.closed_loops import ClosedLoops
 from dyn_service.engine.results import finish_of, list_finish
 from dyn_service.engine.robot_model import RobotModel
 from dyn_service.engine.wrenches import places

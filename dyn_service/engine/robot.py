@@ -42,10 +42,10 @@ from dyn_service.api.queries import (
 from dyn_service.api.spec import BY_NAME, WITHOUT_WRENCHES, Variant
 from dyn_service.engine import rollouts
 from dyn_service.engine.altered_trees import overlay_to, with_overlay, with_payload
-from dyn_service.engine.closed_simulation import ClosedSimulation
 from dyn_service.engine.computations import functions_of
 from dyn_service.engine.descriptions import import_receipt
 from dyn_service.engine.evaluator import Evaluator
+from dyn_service.engine.loops.simulation import ClosedSimulation
 from dyn_service.engine.results import Untrimmed
 from dyn_service.engine.robot_model import RobotModel
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError

@@ -24,7 +24,7 @@ from dyn_service.api.queries import Array, Computation, Query, Row
 from dyn_service.api.spec import PASSIVE_PARTS, Variant
 from dyn_service.engine.altered_trees import AlteredTrees
 from dyn_service.engine.descriptions import described, renumbered
-from dyn_service.engine.loop_answers import is_computed_for_loops, refusal_of
+from dyn_service.engine.loops.answers import is_computed_for_loops, refusal_of
 from dyn_service.engine.rows import Rows
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.kernels.signature import parameters

@@ -21,7 +21,7 @@ rows J_c, J v = 0, J a + J-dot v = 0:
 
 Each is relative as in `verification`. Where the drives cannot cause the motion, as of a floating base, or are not
 known, the first two are missing, and the others are at the accelerations of no effort. The answers come from compiled
-kernels or singular values of `engine.closed_loops`, which share no code with these equations. Cost: O(N^3).
+kernels or singular values of `engine.loops.closed_loops`, which share no code with these equations. Cost: O(N^3).
 
 Source: R. Featherstone, Rigid Body Dynamics Algorithms, 2008, 8.3 to 8.5. Checked by
 tests/theory/test_loop_verification.py.

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Inertial, Overlay, Robot, Wrench
-from dyn_service.engine.closed_loops import Call
-from dyn_service.engine.loop_answers import ANSWERS
-from dyn_service.engine.loop_joints import CLOSED
+from dyn_service.engine.loops.answers import ANSWERS
+from dyn_service.engine.loops.closed_loops import Call
+from dyn_service.engine.loops.joints import CLOSED
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support.shipped import find_robot
 from tests.loops import Array, Mechanism, four_bar, random_mechanism, with_drives

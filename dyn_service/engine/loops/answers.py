@@ -14,16 +14,16 @@ import numpy as np
 
 from dyn_service.api.queries import Array, ConstraintForces, Query, Row
 from dyn_service.api.results import ForceTorque, ForwardDynamicsDerivatives, Hamiltonian, HamiltonianFlow, State
-from dyn_service.engine import loop_derivatives
-from dyn_service.engine.loop_joints import TEARING, first_place, state_text, times, with_common_lead
-from dyn_service.engine.loop_kernels import REGULAR, LoopKernels
+from dyn_service.engine.loops import derivatives
+from dyn_service.engine.loops.joints import TEARING, first_place, state_text, times, with_common_lead
+from dyn_service.engine.loops.kernels import REGULAR, LoopKernels
 from dyn_service.engine.rows import ask
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.steps import STEPS
 from dyn_service.parsing.quantities import rotation_of_rpy
 
 if TYPE_CHECKING:
-    from dyn_service.engine.closed_loops import Call
+    from dyn_service.engine.loops.closed_loops import Call
 
 
 class Answer(NamedTuple):
@@ -225,7 +225,7 @@ def _step(call: Call) -> State:
 
 
 def _forward_dynamics_derivatives(call: Call) -> ForwardDynamicsDerivatives:
-    return loop_derivatives.forward_dynamics_derivatives(call, _checked_efforts(call))
+    return derivatives.forward_dynamics_derivatives(call, _checked_efforts(call))
 
 
 def _regular_inverse(call: Call, kernels: LoopKernels, a: Array) -> tuple[Array, Array]:
@@ -281,12 +281,12 @@ ANSWERS: Mapping[str, Answer] = {
     "momentum_rate": Answer(_momentum_rate, (*_DYNAMICS, "momentum_derivative")),
     "hamiltonian": Answer(_hamiltonian, ("mass_matrix", "energy")),
     "hamiltonian_flow": Answer(_hamiltonian_flow, (*_DYNAMICS, "momentum_derivative")),
-    "operational_space": Answer(loop_derivatives.operational_space, ("mass_matrix", "point_motion")),
+    "operational_space": Answer(derivatives.operational_space, ("mass_matrix", "point_motion")),
     "inverse_dynamics_derivatives": Answer(
-        loop_derivatives.inverse_dynamics_derivatives, ("inverse_dynamics", *_DERIVATIVES)
+        derivatives.inverse_dynamics_derivatives, ("inverse_dynamics", *_DERIVATIVES)
     ),
     "forward_dynamics_derivatives": Answer(_forward_dynamics_derivatives, (*_DYNAMICS, *_DERIVATIVES)),
-    "inverse_dynamics_regressor": Answer(loop_derivatives.inverse_dynamics_regressor, ("inverse_dynamics_regressor",)),
+    "inverse_dynamics_regressor": Answer(derivatives.inverse_dynamics_regressor, ("inverse_dynamics_regressor",)),
     # Of the tree, although their inputs or outputs are efforts.
     "mass_matrix": _OF_TREE,
     "momentum": _OF_TREE,

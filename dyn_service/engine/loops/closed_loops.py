@@ -1,6 +1,6 @@
 """Answers for robots whose links form closed loops, from the kernels of their tree.
 
-q, v, a and tau have entries for all joints of the tree. With the rows J_c of the loop joints (`loop_joints`):
+q, v, a and tau have entries for all joints of the tree. With the rows J_c of the loop joints (`joints`):
 
     J_c v = 0,   J_c a + J_c-dot v = 0,   M a + C = tau + J_c^T lambda         (18) with the loads lambda of loop joints
 
@@ -17,10 +17,10 @@ no mass of their own, and the rank depends on the geometry alone. C + M a_p is o
 Independent velocities u = S_u v determine v = G u, G = N (S_u N)^-1; `bias_forces`, `computed_torque` and
 `independent_motion` are about them.
 
-At regular states, compiled kernels give the same answers without N (`loop_kernels`, `Answer.regular`); singular
+At regular states, compiled kernels give the same answers without N (`kernels`, `Answer.regular`); singular
 values are for all other states, loads and errors.
 
-`loop_answers.ANSWERS` is the table of the queries; `closed_simulation` has the motions for simulations.
+`answers.ANSWERS` is the table of the queries; `simulation` has the motions for simulations.
 
 Cost: O(N^3). Source: Newton-Euler document, (15), (18), (20); R. Featherstone, Rigid Body Dynamics Algorithms, 2008,
 8.5 to 8.11. Checked by tests/engine/test_loops.py.
@@ -59,12 +59,11 @@ from dyn_service.api.results import (
     PointMotionDerivatives,
 )
 from dyn_service.api.spec import WITHOUT_WRENCHES, Dimensions, Variant
-from dyn_service.engine import loop_derivatives
-from dyn_service.engine.assembly import Assembly
-from dyn_service.engine.closed_simulation import ClosedSimulation
-from dyn_service.engine.loop_answers import KINEMATIC, WITH_LOADS, answer_of, refusal_of
-from dyn_service.engine.loop_freedom import SAMPLES, Freedom, freedom_of, random_freedom, random_positions
-from dyn_service.engine.loop_joints import (
+from dyn_service.engine.loops import derivatives
+from dyn_service.engine.loops.answers import KINEMATIC, WITH_LOADS, answer_of, refusal_of
+from dyn_service.engine.loops.assembly import Assembly
+from dyn_service.engine.loops.freedom import SAMPLES, Freedom, freedom_of, random_freedom, random_positions
+from dyn_service.engine.loops.joints import (
     CLOSED,
     SINGULAR,
     TEARING,
@@ -78,8 +77,9 @@ from dyn_service.engine.loop_joints import (
     times,
     with_common_lead,
 )
-from dyn_service.engine.loop_kernels import REGULAR, LoopKernels
-from dyn_service.engine.loop_paths import LoopPath
+from dyn_service.engine.loops.kernels import REGULAR, LoopKernels
+from dyn_service.engine.loops.paths import LoopPath
+from dyn_service.engine.loops.simulation import ClosedSimulation
 from dyn_service.engine.rows import ask, operand
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.model.configuration import Configuration
@@ -675,7 +675,7 @@ def independent_motion(
         G_T @ call.tree("mass_matrix", call.q) @ G,
         times(G_T, call.tree("inverse_dynamics", call.q, call.v, a)),
         freedom,
-        loop_derivatives.idle_efforts(call, rows, G),
+        derivatives.idle_efforts(call, rows, G),
     )
     return _with_common_lead(motion)
 

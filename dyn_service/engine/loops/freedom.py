@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.engine.loop_joints import CLOSED, LoopState, Tangent
-from dyn_service.engine.loop_kernels import elimination_order
+from dyn_service.engine.loops.joints import CLOSED, LoopState, Tangent
+from dyn_service.engine.loops.kernels import elimination_order
 from dyn_service.engine.rows import ask
 from dyn_service.model.description import ROOT_JOINT
 
 if TYPE_CHECKING:
-    from dyn_service.engine.closed_loops import ClosedLoops
+    from dyn_service.engine.loops.closed_loops import ClosedLoops
 
 
 class Freedom(NamedTuple):
@@ -25,7 +25,7 @@ class Freedom(NamedTuple):
 
     rank: of J_c. redundant: rows of J_c that depend on the others. independent: entries of v that determine all others,
     driven ones first. undetermined: entries of v of passive joints that move while all drives stand still; empty if the
-    description states no drives. pivots: see `loop_kernels.elimination_order`; none unless J_c has this rank
+    description states no drives. pivots: see `kernels.elimination_order`; none unless J_c has this rank
     everywhere.
     """
 

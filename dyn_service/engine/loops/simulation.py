@@ -25,14 +25,14 @@ import numpy as np
 from dyn_service.api.closed_motion import LoopsLostError
 from dyn_service.api.queries import QUERIES, Array, Overlay, Wrench
 from dyn_service.api.results import PassiveForces
-from dyn_service.engine.loop_answers import regular_accelerations
-from dyn_service.engine.loop_freedom import SAMPLES, closed_positions
-from dyn_service.engine.loop_joints import CLOSED, LoopState, Tangent, first_place, pseudo_inverse, state_text, times
+from dyn_service.engine.loops.answers import regular_accelerations
+from dyn_service.engine.loops.freedom import SAMPLES, closed_positions
+from dyn_service.engine.loops.joints import CLOSED, LoopState, Tangent, first_place, pseudo_inverse, state_text, times
 from dyn_service.engine.rows import ask
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from dyn_service.engine.closed_loops import ClosedLoops
+    from dyn_service.engine.loops.closed_loops import ClosedLoops
 
 _CLOSING_STEPS, _ROUNDED = 12, 1e-14
 """Newton steps that close the loops of a simulated robot, two as a rule; and the gap, rad and lengths of the loop,

@@ -21,8 +21,8 @@ from dyn_service.dynamics import closed_dynamics
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.spatial import Mat
 from dyn_service.engine.exported_inputs import ExtraInputs
-from dyn_service.engine.loop_answers import answer_of
-from dyn_service.engine.loop_kernels import REGULAR
+from dyn_service.engine.loops.answers import answer_of
+from dyn_service.engine.loops.kernels import REGULAR
 from dyn_service.errors import FailedPreconditionError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.compiling import compiled
@@ -36,7 +36,7 @@ from dyn_service.model.loop_tree import LoopTree
 from dyn_service.model.steps import WEIGHTS
 
 if TYPE_CHECKING:
-    from dyn_service.engine.closed_loops import ClosedLoops
+    from dyn_service.engine.loops.closed_loops import ClosedLoops
     from dyn_service.engine.robot import Robot
 
 _EFFORTS = ("inverse_dynamics", "gravity_forces", "bias_forces", "computed_torque")
