@@ -36,7 +36,6 @@ from dyn_service.api.queries import (
     Overlay,
     Payload,
     Query,
-    RobotQueries,
     Row,
 )
 from dyn_service.api.spec import BY_NAME, WITHOUT_WRENCHES, Variant
@@ -46,13 +45,15 @@ from dyn_service.engine.computations import functions_of
 from dyn_service.engine.descriptions import import_receipt
 from dyn_service.engine.evaluator import Evaluator
 from dyn_service.engine.loops.simulation import ClosedSimulation
+from dyn_service.engine.refusals import check_answer
 from dyn_service.engine.results import Untrimmed
 from dyn_service.engine.robot_model import RobotModel
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from dyn_service.formulations.local_robot import LocalRobot
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.composite import Weld
-from dyn_service.model.description import Description, LoopHandling, RootType
+from dyn_service.model.description import Description, LoopHandling, LoopJoint, RootType
 from dyn_service.model.tree import Tree
 from dyn_service.parsing import files as reading
 from dyn_service.parsing import xacro
@@ -63,7 +64,7 @@ from dyn_service.support.documents import Document
 from dyn_service.support.upward import upward
 
 
-class Robot(RobotQueries):
+class Robot(LocalRobot):
     """The dynamics of one robot.
 
     Args:
@@ -231,6 +232,11 @@ class Robot(RobotQueries):
         return self.evaluator.model.tree
 
     @property
+    def loop_joints(self) -> tuple[LoopJoint, ...]:
+        """The joints that close loops of the tree."""
+        return self.evaluator.model.description.loop_joints
+
+    @property
     def lead(self) -> tuple[int, ...]:
         """The leading axes of the robot's numbers, including gravity; () for a single robot."""
         return self.evaluator.model.lead
@@ -390,8 +396,6 @@ class Robot(RobotQueries):
                 self-test; or for acados, nq is not nv.
             ResourceExhaustedError: A query needs too many operations.
         """
-        from dyn_service.engine.export import export  # here, because it imports the tracer
-
         model = self.evaluator.model
         if model.not_exported:
             raise UnimplementedError(
@@ -400,7 +404,8 @@ class Robot(RobotQueries):
             )
         robot = self if model.loaded is None else Robot(replace(self.as_described, name=self.name))
         options = {"friction": friction, "acados": acados, "target": target, "name": name, "force": force}
-        return export(robot, queries, folder, wrenches=wrenches, payload=payload, **options)  # type: ignore[arg-type]
+        files: list[Path] = upward("export")(robot, queries, folder, wrenches=wrenches, payload=payload, **options)
+        return files
 
     def export_fmu(
         self,
@@ -444,10 +449,8 @@ class Robot(RobotQueries):
             UnimplementedError: There are no FMUs for the target.
             ResourceExhaustedError: A step needs too many operations.
         """
-        from dyn_service.engine.fmu import export_fmu  # here, because it imports the tracer
-
         robot = self if self.evaluator.model.loaded is None else Robot(self.as_described)
-        return export_fmu(
+        path: Path = upward("export_fmu")(
             robot,
             file,
             version=version,
@@ -461,6 +464,7 @@ class Robot(RobotQueries):
             friction=friction,
             imus=imus,
         )
+        return path
 
     def _check_trees(self, use: str) -> None:
         """Refuses robots with closed loops where the kernels of the tree are used directly."""
@@ -679,11 +683,11 @@ class Robot(RobotQueries):
 
     def repeat_steps(self, *arguments: Any) -> bool:
         """Computes many steps of a simulation in compiled code: `rollouts.repeat_steps`."""
-        return rollouts.repeat_steps(self, *arguments)
+        return rollouts.repeat_steps(self.evaluator, *arguments)
 
     def term_of_law(self, name: str, inputs: Mapping[str, Array]) -> Array:
         """Returns a term of a control law at a state: `rollouts.evaluated`."""
-        return rollouts.evaluated(self, name, inputs)
+        return rollouts.evaluated(self.evaluator, name, inputs)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
@@ -727,7 +731,7 @@ class Robot(RobotQueries):
 
     def check_answer(self, row: Query | Computation, method: str = "") -> None:
         """Raises FailedPreconditionError, which names the joint, for a method that has no result for this robot."""
-        self.evaluator.model.check_answer(row, method)
+        check_answer(self.evaluator.model, row, method)
 
     def check_inertia(self, query: str, q: Array, free: Array | None = None) -> None:
         """Raises FailedPreconditionError, which names the joint, at positions (..., nq) where M(q) is not positive

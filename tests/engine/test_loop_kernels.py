@@ -12,7 +12,7 @@ import pytest
 
 from dyn_service import QUERIES, Inertial, Overlay, Robot, Wrench
 from dyn_service.engine.loops.answers import ANSWERS
-from dyn_service.engine.loops.closed_loops import Call
+from dyn_service.engine.loops.call import Call
 from dyn_service.engine.loops.joints import CLOSED
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support.shipped import find_robot

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from dyn_service.api.queries import Array, ConstraintForces, Query, Row
 from dyn_service.api.results import ForceTorque, ForwardDynamicsDerivatives, Hamiltonian, HamiltonianFlow, State
 from dyn_service.engine.loops import derivatives
+from dyn_service.engine.loops.call import Call, regular_accelerations
 from dyn_service.engine.loops.joints import TEARING, first_place, state_text, times, with_common_lead
 from dyn_service.engine.loops.kernels import REGULAR, LoopKernels
+from dyn_service.engine.loops.simulation import ClosedSimulation
 from dyn_service.engine.rows import ask
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.steps import STEPS
 from dyn_service.parsing.quantities import rotation_of_rpy
-
-if TYPE_CHECKING:
-    from dyn_service.engine.loops.closed_loops import Call
 
 
 class Answer(NamedTuple):
@@ -78,7 +77,7 @@ def _forward_dynamics(call: Call) -> Array:
 def _checked_efforts(call: Call) -> Array:
     """Returns the efforts of a call; refuses those of passive joints that are not 0."""
     tau = call.input("effort")
-    call.loops.simulation.check_efforts(tau)
+    call.loops.check_efforts(tau)
     return cast("Array", tau)
 
 
@@ -139,7 +138,7 @@ def _momentum_call(call: Call) -> Call:
             f"differs by {np.broadcast_to(remaining, size.shape)[place].max():.3g}; momentum(q, v) returns it",
             path="inputs.p",
         )
-    moving = call.loops.call(call.row, dict(call.arguments))
+    moving = Call(call.loops, call.row, dict(call.arguments))
     moving.v = v
     return moving
 
@@ -215,7 +214,7 @@ def _force_torque(call: Call) -> ForceTorque:
 def _step(call: Call) -> State:
     """The step of `simulate`: stages and end are moved to the nearest closed state."""
     tau, dt = _checked_efforts(call), call.arguments["dt"]
-    motion = call.loops.simulation
+    motion = ClosedSimulation(call.loops)
     loads = {name: call.arguments[name] for name in ("gravity", "wrenches", "overlay", "passive")}
     formula = STEPS[call.arguments["integrator"]]
     q, v = formula(
@@ -235,14 +234,6 @@ def _regular_inverse(call: Call, kernels: LoopKernels, a: Array) -> tuple[Array,
 
 def _regular_forward(call: Call, kernels: LoopKernels) -> tuple[Array, Array]:
     return regular_accelerations(call, kernels, _checked_efforts(call))
-
-
-def regular_accelerations(call: Call, kernels: LoopKernels, tau: Array) -> tuple[Array, Array]:
-    """Returns the accelerations (..., nv) by efforts tau (..., nv) of all joints, and whether a state is regular."""
-    G, a_p, shares = kernels.independent_motion(call.q, call.v)
-    f = tau - call.tree("inverse_dynamics", call.q, call.v, a_p)
-    a, quotient = kernels.accelerations(call.tree("mass_matrix", call.q), G, a_p, f)
-    return a, (shares <= REGULAR).all(axis=-1) & (quotient[..., 0] <= REGULAR[-1])
 
 
 def _regular_reference(call: Call, kernels: LoopKernels) -> tuple[Array, Array]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,12 +38,10 @@ from dyn_service.api.results import (
     PointMotionDerivatives,
 )
 from dyn_service.api.spec import DIRECTIONS
+from dyn_service.engine.loops.call import Call
 from dyn_service.engine.loops.joints import SINGULAR, pseudo_inverse, state_text, times
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.inertia import skew
-
-if TYPE_CHECKING:
-    from dyn_service.engine.loops.closed_loops import Call
 
 _IMMOBILE = 1e-12
 """Smallest mobility of a link in some direction, relative to its rotations or translations, that is no rounding."""

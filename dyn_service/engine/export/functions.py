@@ -25,8 +25,8 @@ from dyn_service.api.arrays import found
 from dyn_service.api.lists import row_of
 from dyn_service.api.queries import COMPUTATIONS, Query
 from dyn_service.api.spec import LISTS, PASSIVE_PARTS
-from dyn_service.engine.exported_inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, passive_parts, with_inputs
-from dyn_service.engine.loops import export as loop_export
+from dyn_service.engine.export import loops as loop_export
+from dyn_service.engine.export.inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, passive_parts, with_inputs
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.compiling import compiled
@@ -447,7 +447,7 @@ def _acados(step: Function, derivatives: Function, prefix: str, machine: Target)
     for macro, function in (("STEP", step), ("DERIVATIVES", derivatives)):
         values |= {macro: f"{function.name}_eval", f"{macro}_W": function.workspace(machine)}
     macros = "".join(f"#define {name} {value}\n" for name, value in values.items())
-    common = resources.files("dyn_service.engine").joinpath("acados.c").read_text("utf-8")
+    common = resources.files("dyn_service.engine.export").joinpath("acados.c").read_text("utf-8")
     return f"{macros}{_prototype(step)}{_prototype(derivatives)}\n{common}"
 
 
