@@ -491,8 +491,17 @@ class Evaluator:
         defaults = {name: self.model.default_of(row, name) for name in row.inputs if name in optional}
         return defaults | self.model.parameters(row)
 
-    def has_kernel(self, row: Query, method: str, variant: Variant, *, passive: bool) -> bool:
-        """See `Robot.has_kernel`."""
+    def has_kernel(
+        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
+    ) -> bool:
+        """Whether a kernel is in this process, so that a call needs neither the compiler nor the store.
+
+        Args:
+            row: The row of the table.
+            method: The choice of the option that selects the kernel; "" if there is a single kernel.
+            variant: Its optional inputs.
+            passive: Whether passive forces act.
+        """
         if self.closed_loops is not None:
             kernels = self.closed_loops.kernels(row, method, variant)
             in_memory = all(evaluator.has_kernel(*kernel, passive=passive) for evaluator, kernel in kernels)
@@ -507,8 +516,31 @@ class Evaluator:
         is_loaded = all(signature.empty or signature in self.library for signature in signatures)
         return is_loaded or (not variant.overlay and bool(refusal(model, row, method)))
 
-    def load_kernel(self, row: Query, method: str, variant: Variant, *, passive: bool, make: bool) -> bool:
-        """See `Robot.load_kernel`."""
+    def load_kernel(
+        self,
+        row: Query,
+        method: str = "",
+        variant: Variant = WITHOUT_WRENCHES,
+        *,
+        passive: bool = True,
+        make: bool = False,
+    ) -> bool:
+        """Loads a kernel from memory or from the store on disk; returns whether it is available.
+
+        Unless `make` is set it never compiles, does not wait for a compiling thread, and takes some milliseconds,
+        concurrently with any call. Single states then take the fast path. A server uses this for kernels compiled by
+        `prepare` in another process.
+
+        Args:
+            row: The row of the table.
+            method: The choice of the option that selects the kernel; "" if there is a single kernel.
+            variant: Its optional inputs.
+            passive: Whether passive joint properties act; kernels with an overlay have both forms.
+            make: Whether a missing kernel is compiled.
+
+        Raises:
+            ResourceExhaustedError: The kernel was refused, by this or another process: it needs too many operations.
+        """
         if self.closed_loops is not None:
             kernels = self.closed_loops.kernels(row, method, variant)
             loaded = all(evaluator.load_kernel(*kernel, passive=passive, make=make) for evaluator, kernel in kernels)

@@ -19,7 +19,6 @@ from typing import Any, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import DEFAULT_STEP, mapped
 from dyn_service.api.arrays import found, holds_labelled, with_leading_axes
@@ -45,7 +44,6 @@ from dyn_service.engine.computations import functions_of
 from dyn_service.engine.descriptions import import_receipt
 from dyn_service.engine.evaluator import Evaluator
 from dyn_service.engine.loops.simulation import ClosedSimulation
-from dyn_service.engine.refusals import check_answer
 from dyn_service.engine.results import Untrimmed
 from dyn_service.engine.robot_model import RobotModel
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
@@ -474,46 +472,6 @@ class Robot(LocalRobot):
                 'compiled functions of the tree lack; loops="cut" takes the tree that is left'
             )
 
-    def has_kernel(
-        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
-    ) -> bool:
-        """Whether a kernel is in this process, so that a call needs neither the compiler nor the store.
-
-        Args:
-            row: The row of the table.
-            method: The choice of the option that selects the kernel; "" if there is a single kernel.
-            variant: Its optional inputs.
-            passive: Whether passive forces act.
-        """
-        return self.evaluator.has_kernel(row, method, variant, passive=passive)
-
-    def load_kernel(
-        self,
-        row: Query,
-        method: str = "",
-        variant: Variant = WITHOUT_WRENCHES,
-        *,
-        passive: bool = True,
-        make: bool = False,
-    ) -> bool:
-        """Loads a kernel from memory or from the store on disk; returns whether it is available.
-
-        Unless `make` is set it never compiles, does not wait for a compiling thread, and takes some milliseconds,
-        concurrently with any call. Single states then take the fast path. A server uses this for kernels compiled by
-        `prepare` in another process.
-
-        Args:
-            row: The row of the table.
-            method: The choice of the option that selects the kernel; "" if there is a single kernel.
-            variant: Its optional inputs.
-            passive: Whether passive joint properties act; kernels with an overlay have both forms.
-            make: Whether a missing kernel is compiled.
-
-        Raises:
-            ResourceExhaustedError: The kernel was refused, by this or another process: it needs too many operations.
-        """
-        return self.evaluator.load_kernel(row, method, variant, passive=passive, make=make)
-
     def overlaid(self, overlay: Overlay, *, name: str | None = None) -> Robot:
         """Returns this robot with the numbers of an overlay.
 
@@ -560,18 +518,6 @@ class Robot(LocalRobot):
         """
         altered = with_payload(self.tree, self.bodies, payload, "payload")
         return Robot._with(self.evaluator.with_numbers(altered))
-
-    def cached_overlaid(self, overlay: Overlay, path: str) -> Robot:
-        """Returns this robot with an overlay, whose kernels and calls are kept for later calls, unlike `overlaid`.
-
-        Args:
-            overlay: The overlay.
-            path: Its path, for errors.
-
-        Raises:
-            DynError: As `overlaid`.
-        """
-        return Robot._with(self.evaluator.overlaid_by(overlay, path))
 
     def evaluate(
         self,
@@ -729,10 +675,6 @@ class Robot(LocalRobot):
         """The sizes of the table's dimensions; `nb` is the number of links."""
         return self.evaluator.model.client_description.sizes
 
-    def check_answer(self, row: Query | Computation, method: str = "") -> None:
-        """Raises FailedPreconditionError, which names the joint, for a method that has no result for this robot."""
-        check_answer(self.evaluator.model, row, method)
-
     def check_inertia(self, query: str, q: Array, free: Array | None = None) -> None:
         """Raises FailedPreconditionError, which names the joint, at positions (..., nq) where M(q) is not positive
         definite. query: what is asked. free: (nv,) 0 for joints whose motion is prescribed, else 1; None: all move.
@@ -746,21 +688,6 @@ class Robot(LocalRobot):
         return None if loops is None else loops.simulation
 
     @property
-    def impossible_inertia(self) -> str:
-        """The links with an inertia that no body has, as text."""
-        return self.evaluator.model.impossible_inertia
-
-    @property
     def massless_joint(self) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it in any configuration, or None."""
         return self.evaluator.model.massless_joint
-
-    def singular_joint(self, q: ArrayLike) -> str | None:
-        """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`, or None.
-
-        None means that M(q) is positive definite.
-
-        Args:
-            q: (nq,) positions, small enough that nothing overflows.
-        """
-        return self.evaluator.model.singular_joint(np.asarray(q, dtype=np.float64))

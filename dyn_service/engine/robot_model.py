@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dyn_service.api.arrays import broadcast, numbers
 from dyn_service.api.description import RobotDescription, Sizes
@@ -288,9 +289,15 @@ class RobotModel:
         """See `Robot.massless_joint`."""
         return massless_joint(self.bodies.tree)
 
-    def singular_joint(self, q: Array) -> str | None:
-        """See `Robot.singular_joint`."""
-        return singular_joint(self.bodies.tree, q)
+    def singular_joint(self, q: ArrayLike) -> str | None:
+        """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`, or None.
+
+        None means that M(q) is positive definite.
+
+        Args:
+            q: (nq,) positions, small enough that nothing overflows.
+        """
+        return singular_joint(self.bodies.tree, np.asarray(q, dtype=np.float64))
 
 
 def _masked(efforts: Any, free: Array) -> Any:

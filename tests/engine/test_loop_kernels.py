@@ -127,12 +127,12 @@ def test_prepared_robots() -> None:
     robot = Robot.from_urdf(find_robot("four_bar"))
     row = QUERIES["inverse_dynamics"]
     method = next(iter(row.kernels))
-    assert not robot.has_kernel(row, method)
+    assert not robot.evaluator.has_kernel(row, method)
     robot.prepare(["inverse_dynamics"])
-    assert robot.has_kernel(row, method)
+    assert robot.evaluator.has_kernel(row, method)
     other = Robot.from_urdf(find_robot("four_bar"))
-    assert other.load_kernel(row, method)  # from the store
-    assert other.has_kernel(row, method)
+    assert other.evaluator.load_kernel(row, method)  # from the store
+    assert other.evaluator.has_kernel(row, method)
 
 
 def test_certificates() -> None:

@@ -27,6 +27,7 @@ from dyn_service.api.queries import COMPUTATIONS, Query
 from dyn_service.api.spec import LISTS, PASSIVE_PARTS
 from dyn_service.engine.export import loops as loop_export
 from dyn_service.engine.export.inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, passive_parts, with_inputs
+from dyn_service.engine.refusals import check_answer
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.compiling import compiled
@@ -246,14 +247,14 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
         FailedPreconditionError: The row has no answer for this robot.
         ResourceExhaustedError: The kernel needs too many operations.
     """
-    robot.check_answer(row, method)
+    check_answer(robot.evaluator.model, row, method)
     loops = robot.evaluator.closed_loops
     if loops is not None:
         loop_export.check_exported(robot, row, extra)
     elif robot.evaluator.model.checks_states(row, method):
         raise FailedPreconditionError(
-            f"{row.name} of robot '{robot.name}' is not exported: {robot.impossible_inertia}, so that each state is "
-            "checked, which a function cannot do; correct the inertia"
+            f"{row.name} of robot '{robot.name}' is not exported: {robot.evaluator.model.impossible_inertia}, so that "
+            "each state is checked, which a function cannot do; correct the inertia"
         )
     variant = extra.of(row, method)
     kernel = (
