@@ -9,6 +9,7 @@ lists         lists of queries that one kernel answers
 whole_body    the constants of a whole-body problem
 closed_motion  the motions of closed loops, for simulations
 description   the description of a robot that servers send
+robot_properties  the properties of any robot, local or remote
 inputs        checks of arguments against the table
 outputs       the arguments `out` and `workers`
 arrays        conversion of numbers to arrays

@@ -1,4 +1,4 @@
-"""What simulations need to know of a robot with closed loops, as `engine.closed_simulation.ClosedSimulation`."""
+"""What simulations need to know of a robot with closed loops, as `engine.loops.simulation.ClosedSimulation`."""
 
 from __future__ import annotations
 

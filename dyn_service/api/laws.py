@@ -25,7 +25,7 @@ from dyn_service.errors import InvalidArgumentError
 from dyn_service.support.upward import upward
 
 if TYPE_CHECKING:
-    from dyn_service.api.queries import RobotQueries
+    from dyn_service.api.robot_properties import RobotProperties
 
 Compensation = Literal["none", "gravity", "reference"]
 
@@ -48,7 +48,7 @@ class SimulationLaw(Immutable):
     v_ref: ArrayLike | None = None
     feedforward: ArrayLike | None = None
     limit: ArrayLike | None = None
-    model: RobotQueries | None = None
+    model: RobotProperties | None = None
 
     def __post_init__(self) -> None:
         # The base class has no gains: a simulation would silently apply the feed-forward alone.
@@ -76,7 +76,7 @@ class SimulationLaw(Immutable):
         arrays = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name in SHAPES)
         return {name: value for name, value in arrays if value is not None}
 
-    def function(self, robot: RobotQueries, dt: float, t0: float = 0.0) -> EffortFunction:
+    def function(self, robot: RobotProperties, dt: float, t0: float = 0.0) -> EffortFunction:
         """Returns the law as a function of (t, q, v), with the same bits as in `simulate`.
 
         Args:

@@ -118,7 +118,6 @@ from dyn_service.api.arguments import (
     WrenchFunction,
 )
 from dyn_service.api.closed_motion import ClosedMotion
-from dyn_service.api.description import RobotProperties
 from dyn_service.api.laws import ComputedTorqueLaw, Efforts, PDLaw, StateFeedbackLaw
 from dyn_service.api.lists import call_of
 from dyn_service.api.outputs import checked_workers, fill, output_arrays
@@ -173,6 +172,7 @@ from dyn_service.api.results import (
     Topology,
     Trajectory,
 )
+from dyn_service.api.robot_properties import RobotProperties
 from dyn_service.api.spec import (
     COMPUTATIONS,
     PASSIVE_PARTS,
@@ -1686,7 +1686,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         )
 
     @computation(
-        equation="Newton-Euler (20) of the joints that close loops; see `dyn_service.engine.loop_joints`",
+        equation="Newton-Euler (20) of the joints that close loops; see `dyn_service.engine.loops.joints`",
     )
     def loop_error(self, q: Position) -> LoopErrorResult:
         """The gap of each joint that closes a loop, in the directions that it blocks.
@@ -1698,7 +1698,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         return self._compute("loop_error", q=q)
 
     @computation(
-        equation="J_c dq = -error by Levenberg-Marquardt; see `dyn_service.engine.assembly`",
+        equation="J_c dq = -error by Levenberg-Marquardt; see `dyn_service.engine.loops.assembly`",
     )
     def assemble(self, q: Position, *, fixed: FixedJoints = None) -> ClosedPositionResult:
         """The position nearest to `q` that closes all loops within the position limits.
@@ -1713,7 +1713,7 @@ class RobotQueries(TheoryQueries, RobotProperties, ABC):
         return self._compute("assemble", q=q, fixed=fixed)
 
     @computation(
-        equation="Newton-Euler (18) on J_c v = 0; see `dyn_service.engine.closed_loops`",
+        equation="Newton-Euler (18) on J_c v = 0; see `dyn_service.engine.loops.call`",
     )
     def independent_motion(
         self,

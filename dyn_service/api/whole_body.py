@@ -26,8 +26,7 @@ from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.support.suggestions import known_instead
 
 if TYPE_CHECKING:
-    from dyn_service.api.description import RobotProperties
-    from dyn_service.model.configuration import Configuration
+    from dyn_service.model.configuration import Configuration, Limits
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +50,19 @@ class WholeBodyConstants:
 
 
 def whole_body_constants(
-    robot: RobotProperties, contacts: Contact | Sequence[Contact], undriven: Sequence[str] | None, facets: int
+    configuration: Configuration,
+    limits: Limits,
+    links: Sequence[str],
+    contacts: Contact | Sequence[Contact],
+    undriven: Sequence[str] | None,
+    facets: int,
 ) -> WholeBodyConstants:
     """Returns the constants; see `RobotProperties.whole_body_constants`."""
     if isinstance(facets, bool) or not isinstance(facets, int) or not 3 <= facets <= 64:
         raise InvalidArgumentError(f"facets must be a whole number from 3 to 64, found {facets!r}", path="facets")
-    configuration, limits = robot.configuration, robot.limits
     driven_rates = driven_entries(configuration, undriven)
     contact_list = [contacts] if isinstance(contacts, Contact) else list(contacts)
-    cones = [_cone(robot, contact, f"contacts[{k}]", facets) for k, contact in enumerate(contact_list)]
+    cones = [_cone(links, contact, f"contacts[{k}]", facets) for k, contact in enumerate(contact_list)]
     return WholeBodyConstants(
         tuple(contact.link for contact in contact_list),
         # Reshaped, so that the arrays have their axes without contacts too.
@@ -97,11 +100,11 @@ def _check(kind: str, name: Any, known_names: Sequence[str], path: str) -> None:
         raise NotFoundError(f"the robot has no {kind} '{name}'{known_instead(name, known_names)}", path=path)
 
 
-def _cone(robot: RobotProperties, contact: Any, path: str, facets: int) -> Array:
+def _cone(links: Sequence[str], contact: Any, path: str, facets: int) -> Array:
     """Returns the rows C of one contact."""
     if not isinstance(contact, Contact):
         raise InvalidArgumentError(f"{path} must be a Contact, found {found(contact)}", path=path)
-    _check("link", contact.link, robot.link_names, f"{path}.link")
+    _check("link", contact.link, links, f"{path}.link")
     point, normal = (vectors(f"{path}.{part}", getattr(contact, part), 3) for part in ("point", "normal"))
     friction = DEFAULT_FRICTION if contact.friction is None else contact.friction
     size = float(np.linalg.norm(normal))

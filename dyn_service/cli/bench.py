@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dyn_service.cli.console import say, say_json, tell
-from dyn_service.engine.loop_freedom import closed_positions
+from dyn_service.engine.loops.freedom import closed_positions
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError
 

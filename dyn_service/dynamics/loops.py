@@ -1,6 +1,6 @@
 """Motions of a robot with closed loops in its independent velocities, by elimination of the dependent ones.
 
-With the rows J_c of the loop joints (`engine/loop_joints.py`) and independent entries u of v,
+With the rows J_c of the loop joints (`engine/loops/joints.py`) and independent entries u of v,
 
     v = G v_u,   a = a_p + G z,     J_c G = 0,   G_u = e,   J_c a_p + J_c-dot v = 0
 

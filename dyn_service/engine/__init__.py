@@ -5,25 +5,15 @@ evaluator         the steps of a call; the kernels of a robot
 bound_calls       a query with chosen options: conversion of arguments, the forms of calls, threads
 calls             bound calls by their options; robots of overlays
 results           outputs of kernels -> results of methods
-robot_model       the numbers of a robot, of its file or changed; queries without an answer
-closed_loops      robots with closed loops: states, calls, freedom, computations
-closed_simulation  motions of closed loops for simulations and `step`
-loop_answers      the queries of robots with closed loops, from the kernels of their tree
-loop_freedom      what loops leave free, at random closed positions
-loop_kernels      compiled dynamics of closed loops at regular states
-loop_paths        joints between the links of a loop joint
-loop_derivatives  derivatives, regressor and operational-space inertia of robots with closed loops
-loop_joints       gap, velocity rows and acceleration bias of loop joints
-assembly          positions that close loops
+robot_model       the numbers of a robot, of its file or changed
+refusals          queries without an answer for a robot
+loops/            robots whose links form closed loops
 constants         queries without inputs
 computations      the functions of long computations
 wrenches          external wrenches of a call -> inputs of kernels
 altered_trees     the trees of a robot with an overlay or payload
 rows              names and axes of the rows of results; arguments as arrays
 descriptions      descriptions for clients, of an import, and of changed numbers as those of a file
-export            queries as C functions: header, self-test, CMake file, acados.c for acados
-exported_loops    exported functions of robots with closed loops
-exported_inputs   inputs of exported functions for wrenches, payload, friction
-fmu               a robot as an FMU: fmu.c, which it compiles, and modelDescription.xml
+export/           a robot as C functions and as an FMU
 rollouts          many steps of a simulation, with a control law
 """

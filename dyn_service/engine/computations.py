@@ -66,9 +66,9 @@ def _ground_reactions() -> Functions:
 
 
 def _of_loops(name: str) -> Functions:
-    from dyn_service.engine import closed_loops
+    from dyn_service.engine.loops import computations
 
-    return Functions(getattr(closed_loops, name), closed_loops.cost)
+    return Functions(getattr(computations, name), computations.cost)
 
 
 def _segment_inverse_dynamics() -> Functions:

@@ -34,8 +34,9 @@ from dyn_service.engine import computations
 from dyn_service.engine.altered_trees import AlteredTrees, with_overlay, with_payload
 from dyn_service.engine.bound_calls import BoundCall, BoundKernel, Finish, Out, named_input, named_inputs
 from dyn_service.engine.calls import Call, OverlayCache, RowCalls
-from dyn_service.engine.closed_loops import ClosedLoops
 from dyn_service.engine.constants import constant_outputs
+from dyn_service.engine.loops.queries import LoopQueries
+from dyn_service.engine.refusals import check_answer, refusal
 from dyn_service.engine.results import finish_of, list_finish
 from dyn_service.engine.robot_model import RobotModel
 from dyn_service.engine.wrenches import places
@@ -65,10 +66,11 @@ class Evaluator:
     def __init__(self, model: RobotModel, loaded: Evaluator | None = None) -> None:
         self.model = model
         self.loaded = loaded
+        self._tree: Evaluator | None = None  # of a robot with closed loops
         self.closed_loops = self._closed_loops() if model.description.loop_joints else None
         self.library: KernelLibrary
-        if self.closed_loops is not None:
-            self.library = self.closed_loops.tree.library
+        if self._tree is not None:
+            self.library = self._tree.library
         else:
             self.library = KernelLibrary(model.tree) if loaded is None else loaded.library
         self.direct_calls: dict[str, Call] = {}
@@ -77,12 +79,13 @@ class Evaluator:
         self._workers = 1
         self._signatures: dict[tuple[str, str, Variant], Signature] = {}
 
-    def _closed_loops(self) -> ClosedLoops:
-        loaded = None if self.loaded is None else self.loaded.closed_loops
-        if loaded is None:
-            return ClosedLoops(Evaluator(self.model.without_loops), self.model.description)
-        tree = loaded.tree.with_numbers(self.model.numbers, self.model.name)
-        return ClosedLoops(tree, self.model.description, loaded)
+    def _closed_loops(self) -> LoopQueries:
+        loaded = self.loaded
+        if loaded is None or loaded._tree is None:
+            self._tree = Evaluator(self.model.without_loops)
+            return LoopQueries(self._tree, self.model.description)
+        self._tree = loaded._tree.with_numbers(self.model.numbers, self.model.name)
+        return LoopQueries(self._tree, self.model.description, loaded.closed_loops)
 
     def __reduce__(self) -> tuple[Any, ...]:
         model = self.model
@@ -145,8 +148,8 @@ class Evaluator:
             # By fingerprint: two loads of one file are different objects with equal kernels.
             if loaded.model.fingerprint == self.loaded.model.fingerprint:
                 self.loaded, self.library = loaded, loaded.library
-                if self.closed_loops is not None and loaded.closed_loops is not None:
-                    self.closed_loops.tree.share([loaded.closed_loops.tree])
+                if self._tree is not None and loaded._tree is not None:
+                    self._tree.share([loaded._tree])
                 return
 
     @property
@@ -240,7 +243,7 @@ class Evaluator:
         method = row.method(options)
         evaluator = self.acting(row, method, options[row.passive_option]) if row.passive_option else self
         model = evaluator.model
-        model.check_answer(row, method)
+        check_answer(model, row, method)
         selection = model.rows.selection(row, options, model.name)
         world = row.in_world_axes(options)
         defaults = evaluator.defaults_of(row)
@@ -292,7 +295,7 @@ class Evaluator:
         # Bound again if a kernel was loaded since, such as the one with wrenches.
         if not loaded or (earlier is not None and [*earlier.kernels] == loaded):
             return
-        if model.refusal(row, method) or model.checks_states(row, method) or evaluator.signature(row, method).padded:
+        if refusal(model, row, method) or model.checks_states(row, method) or evaluator.signature(row, method).padded:
             return
         call = self._resolved(row, optional)
         selection = model.rows.selection(row, options, model.name)
@@ -446,7 +449,7 @@ class Evaluator:
         Raises:
             DynError: An argument is invalid or contradicts another, or there is no answer for this robot.
         """
-        self.model.check_answer(row)
+        check_answer(self.model, row)
         evaluator, passive = self, True
         if row.passive_option is not None:
             passive = checked_option(row.options[row.passive_option], arguments.pop(row.passive_option, True))
@@ -488,30 +491,62 @@ class Evaluator:
         defaults = {name: self.model.default_of(row, name) for name in row.inputs if name in optional}
         return defaults | self.model.parameters(row)
 
-    def has_kernel(self, row: Query, method: str, variant: Variant, *, passive: bool) -> bool:
-        """See `Robot.has_kernel`."""
+    def has_kernel(
+        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
+    ) -> bool:
+        """Whether a kernel is in this process, so that a call needs neither the compiler nor the store.
+
+        Args:
+            row: The row of the table.
+            method: The choice of the option that selects the kernel; "" if there is a single kernel.
+            variant: Its optional inputs.
+            passive: Whether passive forces act.
+        """
         if self.closed_loops is not None:
             kernels = self.closed_loops.kernels(row, method, variant)
             in_memory = all(evaluator.has_kernel(*kernel, passive=passive) for evaluator, kernel in kernels)
             return in_memory and self.closed_loops.is_prepared(row)
         model, variant = self.model, self.model.variant(row, variant)
-        if row.constant or model.refusal(row, method, numbers=False):
+        if row.constant or refusal(model, row, method, numbers=False):
             return True
         if not (variant.overlay or self._acts(row, method, passive)):
             other = self.__dict__.get("without_passive")  # callers of this method have no time to create one
             return other is not None and other.has_kernel(row, method, variant, passive=True)
         signatures = self._signatures_of(row, method, variant)
         is_loaded = all(signature.empty or signature in self.library for signature in signatures)
-        return is_loaded or (not variant.overlay and bool(model.refusal(row, method)))
+        return is_loaded or (not variant.overlay and bool(refusal(model, row, method)))
 
-    def load_kernel(self, row: Query, method: str, variant: Variant, *, passive: bool, make: bool) -> bool:
-        """See `Robot.load_kernel`."""
+    def load_kernel(
+        self,
+        row: Query,
+        method: str = "",
+        variant: Variant = WITHOUT_WRENCHES,
+        *,
+        passive: bool = True,
+        make: bool = False,
+    ) -> bool:
+        """Loads a kernel from memory or from the store on disk; returns whether it is available.
+
+        Unless `make` is set it never compiles, does not wait for a compiling thread, and takes some milliseconds,
+        concurrently with any call. Single states then take the fast path. A server uses this for kernels compiled by
+        `prepare` in another process.
+
+        Args:
+            row: The row of the table.
+            method: The choice of the option that selects the kernel; "" if there is a single kernel.
+            variant: Its optional inputs.
+            passive: Whether passive joint properties act; kernels with an overlay have both forms.
+            make: Whether a missing kernel is compiled.
+
+        Raises:
+            ResourceExhaustedError: The kernel was refused, by this or another process: it needs too many operations.
+        """
         if self.closed_loops is not None:
             kernels = self.closed_loops.kernels(row, method, variant)
             loaded = all(evaluator.load_kernel(*kernel, passive=passive, make=make) for evaluator, kernel in kernels)
             return loaded and self.closed_loops.prepare(row, make=make)
         model, variant = self.model, self.model.variant(row, variant)
-        if row.constant or model.refusal(row, method, numbers=False):
+        if row.constant or refusal(model, row, method, numbers=False):
             return True
         options: dict[str, Any] = {row.kernel_option: method} if row.kernel_option else {}
         if not variant.overlay and (other := self.acting(row, method, passive)) is not self:
@@ -524,7 +559,7 @@ class Evaluator:
             if make:
                 self.library.kernel(signature)
             elif not self.library.load(signature):
-                return not variant.overlay and bool(model.refusal(row, method))  # refused without a kernel
+                return not variant.overlay and bool(refusal(model, row, method))  # refused without a kernel
         self._bind_options(row, options)
         return True
 
@@ -538,10 +573,10 @@ class Evaluator:
     ) -> None:
         """See `Robot.prepare`."""
         names = ["control"] if queries is None else [queries] if isinstance(queries, str) else list(queries)
-        if self.closed_loops is not None:
+        if self.closed_loops is not None and self._tree is not None:
             chosen = (self.closed_loops.kernels(row, method) for row, method in preparation.chosen(names))
             needed = [kernel for kernels in chosen for kernel in kernels]
-            self.closed_loops.tree.prepare(dict.fromkeys(kernel[0].name for _, kernel in needed), progress)
+            self._tree.prepare(dict.fromkeys(kernel[0].name for _, kernel in needed), progress)
             for evaluator, (row, method, variant) in needed:
                 if variant.wrenches:  # the loads of loop joints act as external wrenches
                     evaluator.load_kernel(row, method, variant, passive=True, make=True)
@@ -552,7 +587,7 @@ class Evaluator:
             return
         kernels = [(row, method, self.signature(row, method)) for row, method in preparation.chosen(names)]
         missing = [
-            signature for row, method, signature in kernels if not (signature.empty or self.model.refusal(row, method))
+            signature for row, method, signature in kernels if not (signature.empty or refusal(self.model, row, method))
         ]
         with ExitStack() as second_thread:
             for row, method, signature in kernels:

@@ -19,7 +19,6 @@ from typing import Any, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dyn_service.api.arguments import DEFAULT_STEP, mapped
 from dyn_service.api.arrays import found, holds_labelled, with_leading_axes
@@ -36,23 +35,23 @@ from dyn_service.api.queries import (
     Overlay,
     Payload,
     Query,
-    RobotQueries,
     Row,
 )
 from dyn_service.api.spec import BY_NAME, WITHOUT_WRENCHES, Variant
 from dyn_service.engine import rollouts
 from dyn_service.engine.altered_trees import overlay_to, with_overlay, with_payload
-from dyn_service.engine.closed_simulation import ClosedSimulation
 from dyn_service.engine.computations import functions_of
 from dyn_service.engine.descriptions import import_receipt
 from dyn_service.engine.evaluator import Evaluator
+from dyn_service.engine.loops.simulation import ClosedSimulation
 from dyn_service.engine.results import Untrimmed
 from dyn_service.engine.robot_model import RobotModel
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from dyn_service.formulations.local_robot import LocalRobot
 from dyn_service.kernels.certificate import Certificate
 from dyn_service.kernels.signature import Signature
 from dyn_service.model.composite import Weld
-from dyn_service.model.description import Description, LoopHandling, RootType
+from dyn_service.model.description import Description, LoopHandling, LoopJoint, RootType
 from dyn_service.model.tree import Tree
 from dyn_service.parsing import files as reading
 from dyn_service.parsing import xacro
@@ -63,7 +62,7 @@ from dyn_service.support.documents import Document
 from dyn_service.support.upward import upward
 
 
-class Robot(RobotQueries):
+class Robot(LocalRobot):
     """The dynamics of one robot.
 
     Args:
@@ -231,6 +230,11 @@ class Robot(RobotQueries):
         return self.evaluator.model.tree
 
     @property
+    def loop_joints(self) -> tuple[LoopJoint, ...]:
+        """The joints that close loops of the tree."""
+        return self.evaluator.model.description.loop_joints
+
+    @property
     def lead(self) -> tuple[int, ...]:
         """The leading axes of the robot's numbers, including gravity; () for a single robot."""
         return self.evaluator.model.lead
@@ -390,8 +394,6 @@ class Robot(RobotQueries):
                 self-test; or for acados, nq is not nv.
             ResourceExhaustedError: A query needs too many operations.
         """
-        from dyn_service.engine.export import export  # here, because it imports the tracer
-
         model = self.evaluator.model
         if model.not_exported:
             raise UnimplementedError(
@@ -400,7 +402,8 @@ class Robot(RobotQueries):
             )
         robot = self if model.loaded is None else Robot(replace(self.as_described, name=self.name))
         options = {"friction": friction, "acados": acados, "target": target, "name": name, "force": force}
-        return export(robot, queries, folder, wrenches=wrenches, payload=payload, **options)  # type: ignore[arg-type]
+        files: list[Path] = upward("export")(robot, queries, folder, wrenches=wrenches, payload=payload, **options)
+        return files
 
     def export_fmu(
         self,
@@ -444,10 +447,8 @@ class Robot(RobotQueries):
             UnimplementedError: There are no FMUs for the target.
             ResourceExhaustedError: A step needs too many operations.
         """
-        from dyn_service.engine.fmu import export_fmu  # here, because it imports the tracer
-
         robot = self if self.evaluator.model.loaded is None else Robot(self.as_described)
-        return export_fmu(
+        path: Path = upward("export_fmu")(
             robot,
             file,
             version=version,
@@ -461,6 +462,7 @@ class Robot(RobotQueries):
             friction=friction,
             imus=imus,
         )
+        return path
 
     def _check_trees(self, use: str) -> None:
         """Refuses robots with closed loops where the kernels of the tree are used directly."""
@@ -469,46 +471,6 @@ class Robot(RobotQueries):
                 f"{use} has no answer for robot '{self.name}': joint '{loops.joints.names[0]}' closes a loop, which "
                 'compiled functions of the tree lack; loops="cut" takes the tree that is left'
             )
-
-    def has_kernel(
-        self, row: Query, method: str = "", variant: Variant = WITHOUT_WRENCHES, *, passive: bool = True
-    ) -> bool:
-        """Whether a kernel is in this process, so that a call needs neither the compiler nor the store.
-
-        Args:
-            row: The row of the table.
-            method: The choice of the option that selects the kernel; "" if there is a single kernel.
-            variant: Its optional inputs.
-            passive: Whether passive forces act.
-        """
-        return self.evaluator.has_kernel(row, method, variant, passive=passive)
-
-    def load_kernel(
-        self,
-        row: Query,
-        method: str = "",
-        variant: Variant = WITHOUT_WRENCHES,
-        *,
-        passive: bool = True,
-        make: bool = False,
-    ) -> bool:
-        """Loads a kernel from memory or from the store on disk; returns whether it is available.
-
-        Unless `make` is set it never compiles, does not wait for a compiling thread, and takes some milliseconds,
-        concurrently with any call. Single states then take the fast path. A server uses this for kernels compiled by
-        `prepare` in another process.
-
-        Args:
-            row: The row of the table.
-            method: The choice of the option that selects the kernel; "" if there is a single kernel.
-            variant: Its optional inputs.
-            passive: Whether passive joint properties act; kernels with an overlay have both forms.
-            make: Whether a missing kernel is compiled.
-
-        Raises:
-            ResourceExhaustedError: The kernel was refused, by this or another process: it needs too many operations.
-        """
-        return self.evaluator.load_kernel(row, method, variant, passive=passive, make=make)
 
     def overlaid(self, overlay: Overlay, *, name: str | None = None) -> Robot:
         """Returns this robot with the numbers of an overlay.
@@ -556,18 +518,6 @@ class Robot(RobotQueries):
         """
         altered = with_payload(self.tree, self.bodies, payload, "payload")
         return Robot._with(self.evaluator.with_numbers(altered))
-
-    def cached_overlaid(self, overlay: Overlay, path: str) -> Robot:
-        """Returns this robot with an overlay, whose kernels and calls are kept for later calls, unlike `overlaid`.
-
-        Args:
-            overlay: The overlay.
-            path: Its path, for errors.
-
-        Raises:
-            DynError: As `overlaid`.
-        """
-        return Robot._with(self.evaluator.overlaid_by(overlay, path))
 
     def evaluate(
         self,
@@ -679,11 +629,11 @@ class Robot(RobotQueries):
 
     def repeat_steps(self, *arguments: Any) -> bool:
         """Computes many steps of a simulation in compiled code: `rollouts.repeat_steps`."""
-        return rollouts.repeat_steps(self, *arguments)
+        return rollouts.repeat_steps(self.evaluator, *arguments)
 
     def term_of_law(self, name: str, inputs: Mapping[str, Array]) -> Array:
         """Returns a term of a control law at a state: `rollouts.evaluated`."""
-        return rollouts.evaluated(self, name, inputs)
+        return rollouts.evaluated(self.evaluator, name, inputs)
 
     def _compute(self, row: str, **arguments: Any) -> Any:
         entry = COMPUTATIONS[row]
@@ -725,10 +675,6 @@ class Robot(RobotQueries):
         """The sizes of the table's dimensions; `nb` is the number of links."""
         return self.evaluator.model.client_description.sizes
 
-    def check_answer(self, row: Query | Computation, method: str = "") -> None:
-        """Raises FailedPreconditionError, which names the joint, for a method that has no result for this robot."""
-        self.evaluator.model.check_answer(row, method)
-
     def check_inertia(self, query: str, q: Array, free: Array | None = None) -> None:
         """Raises FailedPreconditionError, which names the joint, at positions (..., nq) where M(q) is not positive
         definite. query: what is asked. free: (nv,) 0 for joints whose motion is prescribed, else 1; None: all move.
@@ -742,21 +688,6 @@ class Robot(RobotQueries):
         return None if loops is None else loops.simulation
 
     @property
-    def impossible_inertia(self) -> str:
-        """The links with an inertia that no body has, as text."""
-        return self.evaluator.model.impossible_inertia
-
-    @property
     def massless_joint(self) -> str | None:
         """The movable joint nearest the leaves whose branch has no inertia along it in any configuration, or None."""
         return self.evaluator.model.massless_joint
-
-    def singular_joint(self, q: ArrayLike) -> str | None:
-        """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`, or None.
-
-        None means that M(q) is positive definite.
-
-        Args:
-            q: (nq,) positions, small enough that nothing overflows.
-        """
-        return self.evaluator.model.singular_joint(np.asarray(q, dtype=np.float64))

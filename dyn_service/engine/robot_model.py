@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dyn_service.api.arrays import broadcast, numbers
 from dyn_service.api.description import RobotDescription, Sizes
-from dyn_service.api.queries import Array, Computation, Query, Row
+from dyn_service.api.queries import Array, Computation, Query
 from dyn_service.api.spec import PASSIVE_PARTS, Variant
 from dyn_service.engine.altered_trees import AlteredTrees
 from dyn_service.engine.descriptions import described, renumbered
-from dyn_service.engine.loop_answers import is_computed_for_loops, refusal_of
 from dyn_service.engine.rows import Rows
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from dyn_service.kernels.signature import parameters
@@ -248,42 +248,6 @@ class RobotModel:
 
     # Queries without an answer.
 
-    def refusal(self, row: Row, method: str = "", *, numbers: bool = True) -> str:
-        """Returns why a method has no result, and no kernel, for this robot; "" if it has. numbers: whether to consider
-        the numbers of the robot, which an overlay changes.
-        """
-        inverts = method in getattr(row, "inverts_mass_matrix", ())
-        if self.description.unread_loops and (row.has_loads or inverts or is_computed_for_loops(row)):
-            return self.description.loop_refusal
-        if self.description.loop_joints and (text := refusal_of(row, method)):
-            return text
-        if method in getattr(row, "rejects_mimic", ()) and self.tree.has_mimics:
-            joints = zip(self.tree.moving_joints, self.tree.mimic, strict=True)
-            name, mimic = next((name, mimic) for name, mimic in joints if mimic)
-            return (
-                f"joint '{name}' follows '{mimic.joint}', and (19b) requires independent joints; load the robot "
-                "without mimic"
-            )
-        # Where loops are closed, M is inverted for the motions that keep them closed only. Last, because this property
-        # is slow when it is first read.
-        if numbers and inverts and not self.description.loop_joints and self.massless_joint is not None:
-            return (
-                f"the branch of joint '{self.massless_joint}' has no inertia along it beyond rounding, so no finite "
-                "effort gives a finite acceleration"
-            )
-        return ""
-
-    def check_answer(self, row: Row, method: str = "") -> None:
-        """Raises FailedPreconditionError, which names the joint, for a method that has no result for this robot."""
-        if isinstance(row, Query) and row.parts and self.refusal(row, method):
-            # The error names the query of the list that has no answer.
-            for part, choice in row.choices(method):
-                self.check_answer(part, choice)
-        if reason := self.refusal(row, method):
-            by_choice = isinstance(row, Query) and not all(self.refusal(row, choice) for choice in row.kernels)
-            name = f"{row.name} with {row.kernel_option}='{method}'" if by_choice else row.name  # type: ignore[attr-defined]
-            raise FailedPreconditionError(f"{name} has no answer for robot '{self.name}': {reason}")
-
     def checks_states(self, row: Query, method: str) -> bool:
         """Whether a method has a result only at states where M(q) is positive definite, which some may not be."""
         return method in row.inverts_mass_matrix and not self.has_possible_inertia
@@ -325,9 +289,15 @@ class RobotModel:
         """See `Robot.massless_joint`."""
         return massless_joint(self.bodies.tree)
 
-    def singular_joint(self, q: Array) -> str | None:
-        """See `Robot.singular_joint`."""
-        return singular_joint(self.bodies.tree, q)
+    def singular_joint(self, q: ArrayLike) -> str | None:
+        """Returns the movable joint nearest the leaves whose branch has no inertia along it at `q`, or None.
+
+        None means that M(q) is positive definite.
+
+        Args:
+            q: (nq,) positions, small enough that nothing overflows.
+        """
+        return singular_joint(self.bodies.tree, np.asarray(q, dtype=np.float64))
 
 
 def _masked(efforts: Any, free: Array) -> Any:

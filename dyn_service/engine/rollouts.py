@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dyn_service.api.queries import QUERIES, Array
-from dyn_service.api.spec import Kind
+from dyn_service.api.spec import WITHOUT_WRENCHES, Kind
+from dyn_service.engine.evaluator import Evaluator
+from dyn_service.engine.rows import ask
 from dyn_service.kernels.jit import host
 from dyn_service.kernels.rollout import Stage, packed, run_stages
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.simulation.laws import Term
-
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
 
 MAX_VELOCITIES = 1 << 20
 """Numbers of the velocities of all states that compiled code computes between two checks for Ctrl-C: tens of
@@ -35,34 +34,35 @@ _INPUTS: Mapping[str, tuple[str, ...]] = {
 """The functions of `dynamics/newton_euler.py`, which are not rows of the table, and their inputs."""
 
 
-def signature_of_term(robot: Robot, name: str) -> Signature:
+def signature_of_term(evaluator: Evaluator, name: str) -> Signature:
     """Returns the signature of a term of a law: of a row of the table or another function of `newton_euler`."""
     if name in QUERIES:
-        return robot.signature(QUERIES[name], "")
-    inputs = []
+        return evaluator.signature(QUERIES[name], "", WITHOUT_WRENCHES)
+    inputs, sizes = [], evaluator.model.client_description.sizes
     for x in _INPUTS[name]:
         kind = _KINDS.get(x, "effort" if x in ("tau", "added") else "gain")
         dims: tuple[str, ...] = ("nq",) if kind == "position" else ("nv", "nv") if x.endswith("_gain") else ("nv",)
-        inputs.append(Operand(x, tuple(robot.sizes[size] for size in dims), kind, dims=dims))
-    output = Operand("tau", (robot.nv,), "effort", dims=("nv",))
+        inputs.append(Operand(x, tuple(sizes[size] for size in dims), kind, dims=dims))
+    output = Operand("tau", (sizes.nv,), "effort", dims=("nv",))
     padded = {operand.name: len(operand.shape) for operand in inputs if not operand.size}
     return Signature(name, f"newton_euler.{name}", "moving", tuple(inputs), (output,) if output.size else (), padded)
 
 
-def evaluated(robot: Robot, name: str, inputs: Mapping[str, Array]) -> Array:
+def evaluated(evaluator: Evaluator, name: str, inputs: Mapping[str, Array]) -> Array:
     """Returns the efforts (..., nv) of a term of a law at a state. inputs: (..., n) each; of a query also gravity."""
     if name in QUERIES:
-        tau: Array = getattr(robot, name)(**inputs)
+        row = QUERIES[name]
+        tau: Array = ask(evaluator, name, *(inputs[x] for x in row.required), **inputs)
         return tau
-    signature = signature_of_term(robot, name)
+    signature = signature_of_term(evaluator, name)
     if signature.empty:
         return np.zeros(0)
-    tau = robot.evaluator.library.kernel(signature)(*(inputs[operand.name] for operand in signature.inputs))
+    tau = evaluator.library.kernel(signature)(*(inputs[operand.name] for operand in signature.inputs))
     return tau
 
 
 def repeat_steps(
-    robot: Robot,
+    evaluator: Evaluator,
     integrator: str,
     state: Mapping[str, Array],
     records: Mapping[str, Array],
@@ -78,7 +78,7 @@ def repeat_steps(
     called so (`KernelLibrary.block`), as of a robot without movable joints, or if M(q) is checked at each state.
 
     Args:
-        robot: The robot.
+        evaluator: The robot.
         integrator: The option of `step`.
         state: q (..., nq) and v (..., nv) at the start.
         records: Set to positions and velocities after each `every` steps, (records, ..., n), with contiguous entries.
@@ -93,13 +93,13 @@ def repeat_steps(
     step = Term("step", {"q": "q", "v": "v", "tau": tau}, "", gravity=True)
     stages: list[Stage] = []
     for term in (*law, step):
-        stage = _stage(robot, term, integrator if term is step else "", dt, gravity, lead)
+        stage = _stage(evaluator, term, integrator if term is step else "", dt, gravity, lead)
         if stage is None:
             return False
         stages.append(stage)
     lanes = host().lanes
     # Whole vectors of states, so that no lane is wasted between two parts.
-    batch = max(MAX_VELOCITIES // (steps * max(robot.nv, 1)) // lanes, 1) * lanes
+    batch = max(MAX_VELOCITIES // (steps * max(evaluator.model.configuration.nv, 1)) // lanes, 1) * lanes
     flat = {name: np.ascontiguousarray(x).reshape(states, x.shape[-1]) for name, x in state.items()}
     rows = {name: x.reshape(len(x), states, x.shape[-1]) for name, x in records.items()}
 
@@ -115,19 +115,22 @@ def repeat_steps(
 
 
 def _stage(
-    robot: Robot, term: Term, integrator: str, dt: float, gravity: Array | None, lead: tuple[int, ...]
+    evaluator: Evaluator, term: Term, integrator: str, dt: float, gravity: Array | None, lead: tuple[int, ...]
 ) -> Stage | None:
     """Returns the stage of a term, or with an integrator that of the step; None if compiled code cannot compute it."""
-    model: Robot = robot if term.model is None else term.model  # type: ignore[assignment]  # checked by the law
+    robot: Any = term.model  # one in this process: checked by the law
+    acting = evaluator if robot is None else robot.evaluator
     step = QUERIES["step"]
-    if integrator and model.evaluator.model.checks_states(step, integrator):
+    if integrator and acting.model.checks_states(step, integrator):
         return None
-    signature = model.signature(step, integrator) if integrator else signature_of_term(model, term.name)
+    signature = (
+        acting.signature(step, integrator, WITHOUT_WRENCHES) if integrator else signature_of_term(acting, term.name)
+    )
     # Called from compiled code, without the checks of a call: the kernels must be in memory already.
-    block = model.evaluator.library.block(signature)
+    block = acting.library.block(signature)
     if block is None:
         return None
-    values: dict[str, Any] = model.evaluator.defaults_of(QUERIES[term.name]) if term.name in QUERIES else {}
+    values: dict[str, Any] = acting.defaults_of(QUERIES[term.name]) if term.name in QUERIES else {}
     values |= {"gravity": gravity} if term.gravity and gravity is not None else {}
     # The first axis is that of the steps; defaults are the same in all of them.
     values = {name: x[None] for name, x in values.items()} | dict(term.inputs)

@@ -9,9 +9,9 @@ Also the conversion of arguments to the inputs of kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from dyn_service.model.parameters import INERTIAL, LINEAR
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.quantities import counted
 from dyn_service.support.suggestions import known_instead
-
-if TYPE_CHECKING:
-    from dyn_service.engine.evaluator import Evaluator
 
 
 class Rows:
@@ -241,7 +238,20 @@ def kernel_inputs(signature: Signature, arguments: Mapping[str, Array]) -> Kerne
     return KernelInputs(arrays, leads, lead)
 
 
-def ask(evaluator: Evaluator, query: str, *required: Any, **optional: Any) -> Any:
+class Answers(Protocol):
+    """What answers queries: an `engine.evaluator.Evaluator`."""
+
+    @property
+    def direct_calls(self) -> Mapping[str, Callable[[tuple[Any, ...], tuple[Any, ...]], Any]]:
+        """The direct forms of calls by query."""
+
+    def answer(
+        self, row: Query, required: tuple[Any, ...], optional: tuple[Any, ...], out: Any = None, workers: Any = None
+    ) -> Any:
+        """See `Evaluator.answer`."""
+
+
+def ask(evaluator: Answers, query: str, *required: Any, **optional: Any) -> Any:
     """Returns the answer of an evaluator to a query with these optional arguments."""
     row = QUERIES[query]
     names = zip(row.optional_arguments, row.argument_defaults, strict=True)

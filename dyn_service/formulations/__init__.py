@@ -7,6 +7,7 @@ force_causes     loads of joints by motors, weights, pairs of rates, external wr
 cost             predicted time and memory of verification and of gait segments
 segments         inverse dynamics of gait segments
 systems          systems given by the places of particles or by their energies
+local_robot      what they need of a robot in this process
 verification     residuals between all formulations
 world_equations  the influence operators as dense matrices, and the equations written with them
 """

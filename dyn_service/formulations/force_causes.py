@@ -17,7 +17,7 @@ that balance the passive forces. All columns of a kind are a batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,13 +38,11 @@ from dyn_service.api.cost import (
 from dyn_service.api.queries import Array, Wrench
 from dyn_service.api.results import ConstraintForceCauses
 from dyn_service.api.spec import Dimensions
-
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
+from dyn_service.formulations.local_robot import LocalRobot
 
 
 def constraint_force_causes(
-    robot: Robot,
+    robot: LocalRobot,
     q: ArrayLike,
     v: ArrayLike,
     tau: ArrayLike,
@@ -88,12 +86,12 @@ def _of_wrenches(loads: Any, at_rest: Array, link: str, wrenches: Wrench | Seque
     return np.asarray(loads(at_rest, at_rest, [wrench for wrench in sequence if wrench.link == link]))
 
 
-def _passive(robot: Robot, q: Array, v: Array) -> Array:
+def _passive(robot: LocalRobot, q: Array, v: Array) -> Array:
     forces = robot.passive_forces(q, v)
     return np.asarray(forces.damping + forces.friction + forces.springs)
 
 
-def _weights(robot: Robot, gravity: ArrayLike | None) -> list[Wrench]:
+def _weights(robot: LocalRobot, gravity: ArrayLike | None) -> list[Wrench]:
     """The weight of each link as a wrench: at its centre of mass, in world axes."""
     g = robot.gravity if gravity is None else np.asarray(gravity, dtype=np.float64)
     return [

@@ -21,7 +21,7 @@ rows J_c, J v = 0, J a + J-dot v = 0:
 
 Each is relative as in `verification`. Where the drives cannot cause the motion, as of a floating base, or are not
 known, the first two are missing, and the others are at the accelerations of no effort. The answers come from compiled
-kernels or singular values of `engine.closed_loops`, which share no code with these equations. Cost: O(N^3).
+kernels or singular values of `engine.loops`, which share no code with these equations. Cost: O(N^3).
 
 Source: R. Featherstone, Rigid Body Dynamics Algorithms, 2008, 8.3 to 8.5. Checked by
 tests/theory/test_loop_verification.py.
@@ -30,19 +30,17 @@ tests/theory/test_loop_verification.py.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dyn_service.api.queries import Array
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.formulations.local_robot import LocalRobot
 from dyn_service.formulations.world_equations import WorldEquations, relative
 from dyn_service.model.description import LoopJoint
 from dyn_service.model.inertia import skew
 from dyn_service.model.tree import Tree
-
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
 
 _DEPENDENT = 1e-5
 """Singular value of J_c, relative to the largest, of rows that depend on the others: axes in files are rounded."""
@@ -59,7 +57,7 @@ class _Frame(NamedTuple):
     blocked: Array
 
 
-def loop_residuals(robot: Robot, q: Array, v: Array, a: Array, g: Array) -> dict[str, Array]:
+def loop_residuals(robot: LocalRobot, q: Array, v: Array, a: Array, g: Array) -> dict[str, Array]:
     """Relative residuals by name, (...,) each, of the table of this module.
 
     q: (..., nq), v, a: (..., nv), which keep the loops closed. g: (..., 3) m/s^2. Leading axes are equal.
@@ -111,13 +109,11 @@ def loop_residuals(robot: Robot, q: Array, v: Array, a: Array, g: Array) -> dict
 class _Dense:
     """The equations at one state. M: (nv, nv). C: (nv,), with passive efforts. frames: of the loop joints."""
 
-    def __init__(self, robot: Robot, tree: Tree, q: Array, v: Array, g: Array) -> None:
-        loops = robot.evaluator.closed_loops
-        assert loops is not None  # else there is nothing to close
+    def __init__(self, robot: LocalRobot, tree: Tree, q: Array, v: Array, g: Array) -> None:
         world = WorldEquations(tree, q, v, g)
         self.M, self.C = world.mass_matrix, world.C + world.p
         index = {link: i for i, link in enumerate(tree.links)}
-        self.frames = [_frame(world, joint, index[joint.parent], index[joint.child]) for joint in loops.joints.joints]
+        self.frames = [_frame(world, joint, index[joint.parent], index[joint.child]) for joint in robot.loop_joints]
         motors = {joint.name for joint in robot.description.joints if joint.driven}
         self.driven = np.array([float(name in motors) for name in robot.configuration.velocity_joints])
         self.rows = np.concatenate([frame.blocked.T @ frame.J for frame in self.frames])

@@ -35,7 +35,7 @@ has no solution, and the residuals that need one are omitted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,15 +44,13 @@ from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.queries import Array
 from dyn_service.api.results import ConstraintForces
 from dyn_service.errors import FailedPreconditionError
+from dyn_service.formulations.local_robot import LocalRobot
 from dyn_service.formulations.loop_verification import loop_residuals
 from dyn_service.formulations.world_equations import WorldEquations, relative
 
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
-
 
 def residuals(
-    robot: Robot, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None
+    robot: LocalRobot, q: ArrayLike, v: ArrayLike, a: ArrayLike, *, gravity: ArrayLike | None = None
 ) -> dict[str, Array]:
     """Relative residuals by name, (...,) each, of the formulations of this module's table; of a robot with closed loops
     those of `loop_verification`.
@@ -119,7 +117,7 @@ def residuals(
     return {name: np.asarray(residual)[()] for name, residual in residual_by_name.items()}
 
 
-def survey(robot: Robot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
+def survey(robot: LocalRobot, *, states: int = 20, seed: int = 0) -> dict[str, Any]:
     """The worst residual of each formulation over random states within the joints' limits; of a robot with closed loops
     over closed positions near them.
 
@@ -151,7 +149,7 @@ def _summary(residual_by_name: dict[str, Array], states: int) -> dict[str, Any]:
 
 
 def _momentum_rate(
-    robot: Robot, v: Array, M: Array, solvable: Array, rates: tuple[Array, Array], effort: Array
+    robot: LocalRobot, v: Array, M: Array, solvable: Array, rates: tuple[Array, Array], effort: Array
 ) -> Array:
     """Returns the residual of p-dot, (...,). solvable: M, or the identity at states without an answer. rates: p-dot by
     (P.3b), and by differentiation.
@@ -165,7 +163,7 @@ def _momentum_rate(
     return relative(share * rates[0], share * rates[1], np.maximum(effort, largest))
 
 
-def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, unit: Array) -> dict[str, Array]:
+def _explicit(robot: LocalRobot, q: Array, v: Array, a: Array, tau: Array, g: Array, unit: Array) -> dict[str, Array]:
     lead = q.shape[:-1]
     names = ["influence_operators", "constraint_power"]
     if robot.massless_joint is None:
@@ -193,7 +191,7 @@ def _explicit(robot: Robot, q: Array, v: Array, a: Array, tau: Array, g: Array, 
     return residual_by_name
 
 
-def _along(robot: Robot, loads: ConstraintForces) -> Array:
+def _along(robot: LocalRobot, loads: ConstraintForces) -> Array:
     """Returns the loads along the free axes, (..., nv): `actuation`; G^T F for joints with several degrees of freedom.
     Those of mimic joints, times their ratio, are added to that of the mimicked joint.
     """

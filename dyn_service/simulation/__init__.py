@@ -3,8 +3,9 @@
 contact_points   points of links that can touch planes
 contact/         constraint solvers for contacts, joint limits and friction
 cost             predicted cost of a simulation request
-divergence       detection of motions that diverge
+divergence       the error of motions that diverge
 engines          engines of a simulated plant: one step at a time
+finite_check     detection of motions that diverge
 fmu              a unit of FMI as the engine
 stability        longest stable steps, the default integrator
 integrators/     adaptive, implicit and sticking steps; explicit ones are in `model/steps.py`

@@ -15,6 +15,7 @@ import numpy as np
 from dyn_service.api.arrays import all_finite, finite, found, numbers
 from dyn_service.api.laws import SCALARS, SHAPES, Compensation, ComputedTorqueLaw, PDLaw, SimulationLaw
 from dyn_service.api.queries import Array, EffortFunction, RobotQueries
+from dyn_service.api.robot_properties import RobotProperties
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.loads import HeldEfforts, Lead, by_step, fits_steps, not_finite
@@ -32,7 +33,7 @@ class Term(NamedTuple):
     name: str
     inputs: Mapping[str, Array | str]
     output: str
-    model: RobotQueries | None = None
+    model: RobotProperties | None = None
     gravity: bool = False
 
 

@@ -28,7 +28,8 @@ from dyn_service.api.results import Trajectory
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.steps import STEPS
 from dyn_service.simulation.contact.steps import SupportedSteps, closed_sticking
-from dyn_service.simulation.divergence import DivergedError, FiniteCheck, diverged
+from dyn_service.simulation.divergence import DivergedError, diverged
+from dyn_service.simulation.finite_check import FiniteCheck
 from dyn_service.simulation.integrators.adaptive import between
 from dyn_service.simulation.integrators.implicit_midpoint import midpoint_step
 from dyn_service.simulation.integrators.stick_slip import ExtrapolatedSticking, Sticking

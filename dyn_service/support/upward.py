@@ -13,6 +13,8 @@ from typing import Any
 
 FUNCTIONS: Mapping[str, str] = {
     "answer_labelled": "dyn_service.studies.labels",  # arguments of any query that are arrays of xarray or dask
+    "export": "dyn_service.engine.export.functions",  # `Robot.export`
+    "export_fmu": "dyn_service.engine.export.fmu",  # `Robot.export_fmu`
     "make_study": "dyn_service.studies.study",  # `Robot.study`
     "recording": "dyn_service.graph.bags.motions",  # recordings in bags and reports of launches
     "law_function": "dyn_service.simulation.laws",  # `SimulationLaw.function`

@@ -12,7 +12,7 @@ import numpy as np
 import pinocchio as pin
 
 from dyn_service import Robot
-from dyn_service.engine.loop_freedom import closed_positions
+from dyn_service.engine.loops.freedom import closed_positions
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.conventions import to_mujoco
 from dyn_service.model.description import Description

@@ -400,7 +400,7 @@ def test_an_overlay_that_contradicts_an_argument_is_refused_on_every_call(arm: R
         arm.inverse_dynamics(q, q, q, overlay=damped)
         with pytest.raises(InvalidArgumentError, match="gravity is given twice"):
             arm.inverse_dynamics(q, q, q, overlay=heavy, gravity=np.zeros(3))
-        view = arm.cached_overlaid(damped, "overlay")
+        view = Robot._with(arm.evaluator.overlaid_by(damped, "overlay"))
         view.inverse_dynamics(q, q, q, passive=False)  # the robot itself has no conflict
         with pytest.raises(InvalidArgumentError, match="passive=False switches off"):
             arm.inverse_dynamics(q, q, q, overlay=damped, passive=False)
@@ -446,7 +446,7 @@ def test_an_overlay_without_inertia_is_refused_on_every_call() -> None:
         with pytest.raises(FailedPreconditionError, match="no inertia along it"):
             robot.forward_dynamics([0.1], [0.2], [3.0], overlay=Overlay(joints={"j": JointNumbers(armature=0.0)}))
     view = robot.overlaid(Overlay(joints={"j": JointNumbers(armature=0.0)}))
-    assert view.load_kernel(QUERIES["forward_dynamics"], "articulated")  # as a server does
+    assert view.evaluator.load_kernel(QUERIES["forward_dynamics"], "articulated")  # as a server does
     with pytest.raises(FailedPreconditionError, match="no inertia along it"):
         view.forward_dynamics([0.1], [0.2], [3.0])
 

@@ -19,7 +19,7 @@ import pytest
 
 from dyn_service import Overlay, Payload, Robot
 from dyn_service.api.queries import JointNumbers
-from dyn_service.engine import fmu as module
+from dyn_service.engine.export import fmu as module
 from dyn_service.errors import (
     DynError,
     FailedPreconditionError,

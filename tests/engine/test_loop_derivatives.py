@@ -15,7 +15,7 @@ from mpmath import mp, mpf
 
 from dyn_service import Client, Inertial, Overlay, Robot, Server, Wrench
 from dyn_service.api.queries import QUERIES
-from dyn_service.engine.loop_answers import ANSWERS, answer_of, refusal_of
+from dyn_service.engine.loops.answers import ANSWERS, answer_of, refusal_of
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.formulations.identifiability import base_parameters
 from tests.loops import DIGITS, Array, Exact, Mechanism, four_bar, random_mechanism, slider_crank, with_drives

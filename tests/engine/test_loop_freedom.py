@@ -15,7 +15,7 @@ import pytest
 from dyn_service import Client, Overlay, Robot, Server
 from dyn_service.cli import bench
 from dyn_service.cli import main as cli
-from dyn_service.engine import closed_loops
+from dyn_service.engine.loops import closed_loops
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.support import shipped
 from dyn_service.support.documents import ConfigurationError

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Inertial, Overlay, Robot, Wrench
-from dyn_service.engine.closed_loops import Call
-from dyn_service.engine.loop_answers import ANSWERS
-from dyn_service.engine.loop_joints import CLOSED
+from dyn_service.engine.loops.answers import ANSWERS
+from dyn_service.engine.loops.call import Call
+from dyn_service.engine.loops.joints import CLOSED
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.support.shipped import find_robot
 from tests.loops import Array, Mechanism, four_bar, random_mechanism, with_drives
@@ -127,12 +127,12 @@ def test_prepared_robots() -> None:
     robot = Robot.from_urdf(find_robot("four_bar"))
     row = QUERIES["inverse_dynamics"]
     method = next(iter(row.kernels))
-    assert not robot.has_kernel(row, method)
+    assert not robot.evaluator.has_kernel(row, method)
     robot.prepare(["inverse_dynamics"])
-    assert robot.has_kernel(row, method)
+    assert robot.evaluator.has_kernel(row, method)
     other = Robot.from_urdf(find_robot("four_bar"))
-    assert other.load_kernel(row, method)  # from the store
-    assert other.has_kernel(row, method)
+    assert other.evaluator.load_kernel(row, method)  # from the store
+    assert other.evaluator.has_kernel(row, method)
 
 
 def test_certificates() -> None:

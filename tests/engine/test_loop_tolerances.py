@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from dyn_service import Overlay, Robot
-from dyn_service.engine.closed_loops import ClosedLoops, cost
+from dyn_service.engine.loops.closed_loops import ClosedLoops
+from dyn_service.engine.loops.computations import cost
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.model.description import Description, LoopJoint
 from tests.loops import Array, Mechanism, four_bar, random_mechanism, slider_crank, with_drives

@@ -13,7 +13,7 @@ import pytest
 from mpmath import mp, mpf
 
 from dyn_service import AsyncClient, Client, Inertial, Overlay, Robot, Server, Wrench
-from dyn_service.engine.loop_joints import CLOSED
+from dyn_service.engine.loops.joints import CLOSED
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from dyn_service.model.description import Limit, LoopJoint
 from tests.loops import Array, Exact, Mechanism, closed, four_bar, random_mechanism, slider_crank, with_drives

@@ -292,12 +292,12 @@ def test_one_kernel_for_all_numbers() -> None:
     q, v, a = np.random.default_rng(0).normal(size=(3, 2))
     link, joint = pendulum.link_names[-1], pendulum.joint_names[0]
     row = QUERIES["inverse_dynamics"]
-    assert not pendulum.has_kernel(row, "", Variant(overlay=True))
+    assert not pendulum.evaluator.has_kernel(row, "", Variant(overlay=True))
     with heard() as first:
         pendulum.inverse_dynamics(q, v, a, overlay=Overlay())
     assert [name.split(" ")[0] for name in first] == ["inverse_dynamics-overlay"]
-    assert pendulum.has_kernel(row, "", Variant(overlay=True))
-    assert not pendulum.has_kernel(row)
+    assert pendulum.evaluator.has_kernel(row, "", Variant(overlay=True))
+    assert not pendulum.evaluator.has_kernel(row)
     hinge_only = v * (0.0, 1.0)
     with heard() as later_kernels:
         for overlay, rate in (

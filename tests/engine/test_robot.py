@@ -246,10 +246,10 @@ def test_a_robot_without_moving_joints_has_all_results_that_have_entries() -> No
     assert derivatives.velocity.tolist() == [0.0] * 6
     assert derivatives.dvelocity_dq.shape == (6, 0)
     row = QUERIES["link_motion"]
-    assert not robot.has_kernel(row)
+    assert not robot.evaluator.has_kernel(row)
     robot.prepare(["link_motion"])
-    assert robot.has_kernel(row)
-    assert robot.has_kernel(QUERIES["mass_matrix"])  # there is nothing to compute
+    assert robot.evaluator.has_kernel(row)
+    assert robot.evaluator.has_kernel(QUERIES["mass_matrix"])  # there is nothing to compute
     results = robot.evaluate(["mass_matrix", "energy"], q=np.zeros((2, 0)), v=empty)
     assert results["mass_matrix"].shape == (2, 0, 0)
     assert results["energy"].potential.tolist() == [3.0 * weight] * 2

@@ -23,7 +23,7 @@ from dyn_service.api.lists import row_of
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import Variant
 from dyn_service.dynamics.expressions import INPUT
-from dyn_service.engine.exported_inputs import ExtraInputs
+from dyn_service.engine.export.inputs import ExtraInputs
 from dyn_service.errors import (
     DynError,
     FailedPreconditionError,

@@ -51,8 +51,8 @@ def pendulum() -> Robot:
 @pytest.mark.usefixtures("no_compiler")
 def test_a_kernel_that_was_never_compiled_is_not_loaded(own_store: Path) -> None:
     robot = pendulum()
-    assert not robot.load_kernel(INVERSE_DYNAMICS)
-    assert not robot.load_kernel(INVERSE_DYNAMICS, "", WITH_WRENCHES)
+    assert not robot.evaluator.load_kernel(INVERSE_DYNAMICS)
+    assert not robot.evaluator.load_kernel(INVERSE_DYNAMICS, "", WITH_WRENCHES)
     assert not robot.certificates
     assert not own_store.exists()
 
@@ -60,14 +60,14 @@ def test_a_kernel_that_was_never_compiled_is_not_loaded(own_store: Path) -> None
 def test_a_kernel_compiled_by_another_process_is_loaded(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that was missing is found after another process compiled it, without a new robot."""
     robot = pendulum()
-    assert not robot.load_kernel(FORWARD_DYNAMICS, "articulated")
+    assert not robot.evaluator.load_kernel(FORWARD_DYNAMICS, "articulated")
     other_robot = pendulum()
     other_robot.prepare(["forward_dynamics"])
     expected = other_robot.forward_dynamics([0.3], [0.2], [0.1])
     monkeypatch.setattr(compiling, "compile_ir", None)
-    assert robot.load_kernel(FORWARD_DYNAMICS, "articulated")
-    assert robot.load_kernel(FORWARD_DYNAMICS, "mass_matrix")
-    assert not robot.load_kernel(FORWARD_DYNAMICS, "articulated", WITH_WRENCHES)
+    assert robot.evaluator.load_kernel(FORWARD_DYNAMICS, "articulated")
+    assert robot.evaluator.load_kernel(FORWARD_DYNAMICS, "mass_matrix")
+    assert not robot.evaluator.load_kernel(FORWARD_DYNAMICS, "articulated", WITH_WRENCHES)
     assert robot.certificates == other_robot.certificates
     assert robot.forward_dynamics([0.3], [0.2], [0.1]) == expected
 
@@ -77,7 +77,7 @@ def test_first_state_after_loading_takes_the_fast_path(own_store: Path, monkeypa
     prepared_robot = pendulum()
     prepared_robot.prepare(["inverse_dynamics"])
     loaded_robot = pendulum()
-    assert loaded_robot.load_kernel(INVERSE_DYNAMICS)
+    assert loaded_robot.evaluator.load_kernel(INVERSE_DYNAMICS)
     monkeypatch.setattr(Evaluator, "answer", None)  # all forms but the direct one
     state = np.array([0.3]), np.array([0.2]), np.array([0.1])
     assert loaded_robot.inverse_dynamics(*state) == prepared_robot.inverse_dynamics(*state)
@@ -94,7 +94,7 @@ def test_a_singular_mass_matrix_installs_no_fast_path(own_store: Path) -> None:
         if warm == "prepare":
             robot.prepare(["forward_dynamics"])
         else:
-            assert robot.load_kernel(FORWARD_DYNAMICS, "articulated")
+            assert robot.evaluator.load_kernel(FORWARD_DYNAMICS, "articulated")
         for _ in range(2):
             with pytest.raises(Exception, match="no inertia along it"):
                 robot.forward_dynamics([0.0], [0.0], [1.0])
@@ -103,9 +103,9 @@ def test_a_singular_mass_matrix_installs_no_fast_path(own_store: Path) -> None:
 @pytest.mark.usefixtures("own_store", "no_compiler")
 def test_queries_without_a_kernel_are_always_available() -> None:
     constant = next(row for row in QUERIES.values() if row.constant)
-    assert pendulum().load_kernel(constant)
+    assert pendulum().evaluator.load_kernel(constant)
     immobile = Robot.from_urdf('<robot name="still"><link name="base"/></robot>')
-    assert immobile.load_kernel(INVERSE_DYNAMICS)
+    assert immobile.evaluator.load_kernel(INVERSE_DYNAMICS)
 
 
 def test_loading_does_not_wait_for_a_compiler(own_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,12 +124,12 @@ def test_loading_does_not_wait_for_a_compiler(own_store: Path, monkeypatch: pyte
     thread = threading.Thread(target=robot.prepare, args=(["mass_matrix"],))
     thread.start()
     assert compiles.wait(240)
-    assert robot.load_kernel(INVERSE_DYNAMICS)
-    assert not robot.load_kernel(QUERIES["mass_matrix"])
+    assert robot.evaluator.load_kernel(INVERSE_DYNAMICS)
+    assert not robot.evaluator.load_kernel(QUERIES["mass_matrix"])
     assert np.isfinite(robot.inverse_dynamics([0.3], [0.2], [0.1])).all()
     done.set()
     thread.join(240)
-    assert robot.load_kernel(QUERIES["mass_matrix"])
+    assert robot.evaluator.load_kernel(QUERIES["mass_matrix"])
 
 
 def test_threads_that_load_the_same_kernel_share_it(own_store: Path) -> None:
@@ -140,7 +140,7 @@ def test_threads_that_load_the_same_kernel_share_it(own_store: Path) -> None:
 
     def load() -> None:
         start.wait(240)
-        assert robot.load_kernel(INVERSE_DYNAMICS)
+        assert robot.evaluator.load_kernel(INVERSE_DYNAMICS)
         kernels.append(robot.evaluator.library.kernel(robot.signature(INVERSE_DYNAMICS, "")))
 
     threads = [threading.Thread(target=load) for _ in range(8)]
@@ -157,7 +157,7 @@ def test_loading_needs_no_tracer(own_store: Path) -> None:
     program = (
         "import sys; from dyn_service import Robot, QUERIES;"
         f"r = Robot.from_urdf({str(URDF / 'pendulum.urdf')!r});"
-        "print(r.load_kernel(QUERIES['inverse_dynamics']), 'dyn_service.dynamics.expressions' in sys.modules)"
+        "print(r.evaluator.load_kernel(QUERIES['inverse_dynamics']), 'dyn_service.dynamics.expressions' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "False"]
@@ -337,7 +337,7 @@ def test_a_refusal_is_stored(own_store: Path, small_budget: None, monkeypatch: p
     assert len(list(own_store.iterdir())) == 1
     ask(chain(40))
     with pytest.raises(ResourceExhaustedError, match="too many for this query"):
-        chain(40).load_kernel(row)
+        chain(40).evaluator.load_kernel(row)
     monkeypatch.setenv("DYN_SERVICE_CACHE", "")
     ask(robot)  # from memory
     assert tracer.bodies == []

@@ -107,7 +107,7 @@ def long_chain() -> Robot:
 
 def signature_of(robot: Robot, row: str, method: str, variant: Variant) -> Signature:
     """row: of the table, or a term of a law."""
-    return robot.signature(QUERIES[row], method, variant) if row in QUERIES else signature_of_term(robot, row)
+    return robot.signature(QUERIES[row], method, variant) if row in QUERIES else signature_of_term(robot.evaluator, row)
 
 
 def kernel_of(robot: Robot, row: str, method: str, variant: Variant) -> tuple[Rolled, Signature]:

@@ -107,8 +107,8 @@ def test_a_pose_and_back(kind: str) -> None:
 
 
 OWN_WORDS = {
-    "engine/fmu.py": {"continuous", "fixed"},  # FMI: variability and initial
-    "engine/closed_loops.py": {"fixed"},  # the option of `assemble`
+    "engine/export/fmu.py": {"continuous", "fixed"},  # FMI: variability and initial
+    "engine/loops/computations.py": {"fixed"},  # the option of `assemble`
     "parsing/mjcf/joints.py": {"ball", "fixed"},  # the tendon <fixed>
     "parsing/sdf/reader.py": {"revolute"},
     "parsing/writing/mjcf.py": {"ball"},

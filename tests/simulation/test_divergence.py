@@ -10,7 +10,8 @@ import pytest
 from dyn_service.api.arrays import all_finite
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
-from dyn_service.simulation.divergence import FiniteCheck, diverged, no_longer_finite
+from dyn_service.simulation.divergence import diverged, no_longer_finite
+from dyn_service.simulation.finite_check import FiniteCheck
 from dyn_service.simulation.task import checked
 from tests.phrases import unnamed
 from tests.trees import configuration

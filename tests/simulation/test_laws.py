@@ -323,7 +323,10 @@ def test_a_large_robot(monkeypatch: pytest.MonkeyPatch) -> None:
         StateFeedbackLaw(gain=np.stack([gain, 2.0 * gain])[:, None], q_ref=q[:, None]),
     ):
         same(robot, law, q, v, steps=10)
-    for kernel in (robot.signature(QUERIES["step"], "semi_implicit_euler"), signature_of_term(robot, "state_feedback")):
+    for kernel in (
+        robot.signature(QUERIES["step"], "semi_implicit_euler"),
+        signature_of_term(robot.evaluator, "state_feedback"),
+    ):
         assert budget.rolled_if_large(kernel_tree(robot.tree, kernel.bodies), kernel) is not None
 
 
@@ -415,5 +418,5 @@ def test_an_effort_that_is_no_number_is_not_clipped() -> None:
     for tau, expected in ((np.nan, np.nan), (9.0, 2.0), (-9.0, -2.0), (1.0, 1.0)):
         inputs = {"tau": [tau], "added": [0.0], "limit": [2.0], "free": [1.0]}
         with np.errstate(invalid="ignore"):
-            clipped = evaluated(robot, "limited", {name: np.array(x) for name, x in inputs.items()})
+            clipped = evaluated(robot.evaluator, "limited", {name: np.array(x) for name, x in inputs.items()})
         np.testing.assert_array_equal(clipped, [expected])

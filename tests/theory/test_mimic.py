@@ -389,8 +389,8 @@ def test_what_has_each_joint_yield_by_itself_is_refused(name: str) -> None:
             ask(coupled, pushed_pair.q)
         ask(free, pushed_pair.all[0])
     row = QUERIES["branch_inertias"]
-    assert coupled.has_kernel(row)  # none is waited for
-    assert coupled.load_kernel(row)
+    assert coupled.evaluator.has_kernel(row)  # none is waited for
+    assert coupled.evaluator.load_kernel(row)
     coupled.prepare(["branch_inertias"])
     assert "branch_inertias" not in coupled.certificates
 

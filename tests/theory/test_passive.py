@@ -196,13 +196,13 @@ def test_kernels_without_passive_forces_are_made_on_demand(panda: Robot) -> None
     robot.inverse_dynamics(q, v, a)
     assert set(robot.certificates) == {"inverse_dynamics"}
     row = QUERIES["inverse_dynamics"]
-    assert not robot.has_kernel(row, passive=False)
+    assert not robot.evaluator.has_kernel(row, passive=False)
     assert np.array_equal(robot.inverse_dynamics(q, v, a, passive=False), idle.inverse_dynamics(q, v, a))
     assert set(robot.certificates) == {"inverse_dynamics", "inverse_dynamics (without passive forces)"}
-    assert robot.has_kernel(row, passive=False)
-    assert robot.load_kernel(row, passive=False)
+    assert robot.evaluator.has_kernel(row, passive=False)
+    assert robot.evaluator.load_kernel(row, passive=False)
     assert "inverse_dynamics (without passive forces)" in robot.receipt.certificates
-    assert not robot.has_kernel(QUERIES["mass_matrix"])
+    assert not robot.evaluator.has_kernel(QUERIES["mass_matrix"])
     # Damping alone: the mass matrix is the same without it, and so is its kernel.
     damped = restless(URDF / "double_pendulum.urdf", 1, {"damping"})
     damped.mass_matrix(q, passive=False)

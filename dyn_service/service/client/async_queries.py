@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from dyn_service.api.description import RobotProperties
 from dyn_service.api.lists import call_of
 from dyn_service.api.outputs import fill
 from dyn_service.api.queries import Array, GaitQueries, Query, RobotQueries
+from dyn_service.api.robot_properties import RobotProperties
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -22,11 +22,12 @@ import numpy as np
 from msgspec import UNSET, Raw, UnsetType
 
 from dyn_service.api.arrays import found_instead, vector
-from dyn_service.api.description import RobotDescription, RobotProperties
+from dyn_service.api.description import RobotDescription
 from dyn_service.api.inputs import checked_options
 from dyn_service.api.lists import names_queries
 from dyn_service.api.named import lead_of
 from dyn_service.api.queries import COMPUTATIONS, QUERIES, Array, Computation, Overlay, Query, Row, Spec
+from dyn_service.api.robot_properties import RobotProperties
 from dyn_service.api.spec import BY_NAME, Kind
 from dyn_service.errors import (
     DynError,

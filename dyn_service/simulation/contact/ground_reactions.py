@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,16 +30,13 @@ from numpy.typing import ArrayLike
 from dyn_service.api.arguments import Contact, Wrench
 from dyn_service.api.arrays import broadcast, vectors
 from dyn_service.api.cost import COPIES, Cost, count, given_shape, leading, overlay_lead, wrench_shapes
-from dyn_service.api.queries import Array
+from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.api.results import GroundReactions
 from dyn_service.api.spec import Dimensions
 from dyn_service.api.whole_body import driven_entries
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.simulation.contact_points import Points, check_links, listed
 from dyn_service.support.optional import load
-
-if TYPE_CHECKING:
-    from dyn_service.engine.robot import Robot
 
 _TOLERANCES = ((1e-12, 1e-9), (1e-9, 1e-6))
 """Tolerance of the solver for numbers of order 1, that accepted if rounding prevents it, and those tried last."""
@@ -172,7 +169,7 @@ _SOLVE_S, _SOLVE_CONTACT_S, _SOLVE_CUBE_S = 1e-3, 1.8e-4, 3.5e-9
 
 
 def ground_reactions(
-    robot: Robot,
+    robot: RobotQueries,
     q: ArrayLike,
     v: ArrayLike,
     a: ArrayLike,

@@ -434,7 +434,7 @@ def test_single_states_with_wrenches_are_answered_by_the_server() -> None:
         served = server.service.registry.served["pendulum"].robot
         push = Wrench(robot.link_names[-1], force=(0.0, 0.0, 1.0))
         robot.inverse_dynamics([0.5], [0.0], [0.0], wrenches=push)
-        eventually(lambda: served.has_kernel(QUERIES["inverse_dynamics"], "", WITH_WRENCHES))
+        eventually(lambda: served.evaluator.has_kernel(QUERIES["inverse_dynamics"], "", WITH_WRENCHES))
 
 
 def test_the_first_request_for_a_loaded_robot_is_answered_at_once(single: Server, bare: Any) -> None:

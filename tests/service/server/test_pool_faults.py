@@ -152,7 +152,7 @@ def test_work_stops_after_a_compilation_if_its_client_left(
         assert server.service.metrics.traffic.workers_lost == 0
         query, _, method = kernels[0].partition(" ")[0].partition("-")
         fresh, row = Robot.from_urdf(URDF / "ur5e.urdf"), QUERIES[query]
-        assert fresh.load_kernel(row, method or next(iter(row.kernels)))  # for the next client
+        assert fresh.evaluator.load_kernel(row, method or next(iter(row.kernels)))  # for the next client
 
 
 # limits of time and memory
@@ -182,7 +182,7 @@ def test_a_deadline_is_kept_while_a_compilation_continues(
         os.kill(process, signal.SIGCONT)
         eventually(lambda: worker.is_idle)
         fresh = Robot.from_urdf(URDF / "ur5e.urdf")
-        assert fresh.load_kernel(QUERIES["forward_dynamics"], "articulated")
+        assert fresh.evaluator.load_kernel(QUERIES["forward_dynamics"], "articulated")
         reply = peer.ask(request("forward_dynamics", "ur5e", id=2, inputs=zeros))  # one reply each
         assert (reply["id"], reply["ok"]) == (2, True)
         assert server.service.metrics.traffic.workers_lost == 0

@@ -128,7 +128,7 @@ class Diagnosis:
                 )
         ordinary = {name: self._clipped(name, value) for name, value in inputs.items()}
         if inverts and q is not None and q.shape == (self._robot.nq,):
-            joint = self._robot_for(inputs, self._options).singular_joint(ordinary[pose or ""])
+            joint = self._robot_for(inputs, self._options).evaluator.model.singular_joint(ordinary[pose or ""])
             if joint is not None:
                 return FailedPreconditionError(
                     f"{text}: the mass matrix is singular at this state: the links moved by joint '{joint}' have no "

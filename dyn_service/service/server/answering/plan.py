@@ -205,7 +205,7 @@ class FastPath:
             return None
         self._overlays[packed] = 0
         overlay: Overlay = unpack("overlay", msgspec.msgpack.decode(packed), "inputs.overlay")
-        if self._robot.cached_overlaid(overlay, "inputs.overlay").lead:
+        if self._robot.evaluator.overlaid_by(overlay, "inputs.overlay").model.lead:
             return None
         self._overlays[packed] = overlay
         return overlay
@@ -220,7 +220,7 @@ class FastPath:
             values = {name: x for name in self._options if (x := getattr(decoded, name)) is not UNSET and x is not None}
         inputs = [name for name, has in ((row.wrenches, has_wrenches), (row.overlay, has_overlay)) if has and name]
         method, variant, passive = kernel_of(row, inputs, values)
-        if not self._robot.has_kernel(row, method, variant, passive=passive):
+        if not self._robot.evaluator.has_kernel(row, method, variant, passive=passive):
             return None
         if predict_cost(row, self._sizes, {}, checked_options(row, values)).work_s > SLOW_WORK_S:
             return None
@@ -556,18 +556,18 @@ class Plan:
         """Enables the fast path once a kernel is loaded, as one is if a request was just answered."""
         if self.fast_path is not None or self._fast_path is None:
             return
-        if has_answered or self._robot.has_kernel(self._row, self._row.method({})):
+        if has_answered or self._robot.evaluator.has_kernel(self._row, self._row.method({})):
             self.fast_path = self._fast_path
 
     def has_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         """Returns whether the kernel for a request is loaded in this process."""
         method, variant, passive = self.kernel(inputs, options)
-        return self._robot.has_kernel(self._row, method, variant, passive=passive)
+        return self._robot.evaluator.has_kernel(self._row, method, variant, passive=passive)
 
     def make_kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         """Loads or compiles the kernel for a request; raises `ResourceExhaustedError` if it is too large."""
         method, variant, passive = self.kernel(inputs, options)
-        self._robot.load_kernel(self._row, method, variant, passive=passive, make=True)
+        self._robot.evaluator.load_kernel(self._row, method, variant, passive=passive, make=True)
 
     def kernel(self, inputs: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[str, Variant, bool]:
         """Returns the kernel for a request: method, variant, and whether passive forces act."""

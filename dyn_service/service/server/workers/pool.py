@@ -316,7 +316,7 @@ class Loader:
         """Starts to load a kernel from the store, unless it is loaded."""
         served = self._registry.served.get(kernel.robot)
         row_kernel = row_of(kernel.query), kernel.method, kernel.variant
-        if served is not None and not served.robot.has_kernel(*row_kernel, passive=kernel.passive):
+        if served is not None and not served.robot.evaluator.has_kernel(*row_kernel, passive=kernel.passive):
             self._requests.put(kernel)
 
     def collect(self) -> Iterator[Load]:
@@ -366,7 +366,7 @@ class Loader:
         row_kernel = row_of(kernel.query), kernel.method, kernel.variant
         try:
             with suppress(ResourceExhaustedError):  # requests for it are refused with this error
-                if served.robot.load_kernel(*row_kernel, passive=kernel.passive):
+                if served.robot.evaluator.load_kernel(*row_kernel, passive=kernel.passive):
                     served.plans[kernel.query].refresh()
         except Exception:  # noqa: BLE001  # a defect
             _LOG.exception("a kernel could not be fetched")

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from dyn_service.api.queries import Array, ConstraintForces, Query, Row
 from dyn_service.api.results import ForceTorque, ForwardDynamicsDerivatives, Hamiltonian, HamiltonianFlow, State
-from dyn_service.engine import loop_derivatives
-from dyn_service.engine.loop_joints import TEARING, first_place, state_text, times, with_common_lead
-from dyn_service.engine.loop_kernels import REGULAR, LoopKernels
+from dyn_service.engine.loops import derivatives
+from dyn_service.engine.loops.call import Call, regular_accelerations
+from dyn_service.engine.loops.joints import TEARING, first_place, state_text, times, with_common_lead
+from dyn_service.engine.loops.kernels import REGULAR, LoopKernels
+from dyn_service.engine.loops.simulation import ClosedSimulation
 from dyn_service.engine.rows import ask
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.steps import STEPS
 from dyn_service.parsing.quantities import rotation_of_rpy
-
-if TYPE_CHECKING:
-    from dyn_service.engine.closed_loops import Call
 
 
 class Answer(NamedTuple):
@@ -78,7 +77,7 @@ def _forward_dynamics(call: Call) -> Array:
 def _checked_efforts(call: Call) -> Array:
     """Returns the efforts of a call; refuses those of passive joints that are not 0."""
     tau = call.input("effort")
-    call.loops.simulation.check_efforts(tau)
+    call.loops.check_efforts(tau)
     return cast("Array", tau)
 
 
@@ -139,7 +138,7 @@ def _momentum_call(call: Call) -> Call:
             f"differs by {np.broadcast_to(remaining, size.shape)[place].max():.3g}; momentum(q, v) returns it",
             path="inputs.p",
         )
-    moving = call.loops.call(call.row, dict(call.arguments))
+    moving = Call(call.loops, call.row, dict(call.arguments))
     moving.v = v
     return moving
 
@@ -215,7 +214,7 @@ def _force_torque(call: Call) -> ForceTorque:
 def _step(call: Call) -> State:
     """The step of `simulate`: stages and end are moved to the nearest closed state."""
     tau, dt = _checked_efforts(call), call.arguments["dt"]
-    motion = call.loops.simulation
+    motion = ClosedSimulation(call.loops)
     loads = {name: call.arguments[name] for name in ("gravity", "wrenches", "overlay", "passive")}
     formula = STEPS[call.arguments["integrator"]]
     q, v = formula(
@@ -225,7 +224,7 @@ def _step(call: Call) -> State:
 
 
 def _forward_dynamics_derivatives(call: Call) -> ForwardDynamicsDerivatives:
-    return loop_derivatives.forward_dynamics_derivatives(call, _checked_efforts(call))
+    return derivatives.forward_dynamics_derivatives(call, _checked_efforts(call))
 
 
 def _regular_inverse(call: Call, kernels: LoopKernels, a: Array) -> tuple[Array, Array]:
@@ -235,14 +234,6 @@ def _regular_inverse(call: Call, kernels: LoopKernels, a: Array) -> tuple[Array,
 
 def _regular_forward(call: Call, kernels: LoopKernels) -> tuple[Array, Array]:
     return regular_accelerations(call, kernels, _checked_efforts(call))
-
-
-def regular_accelerations(call: Call, kernels: LoopKernels, tau: Array) -> tuple[Array, Array]:
-    """Returns the accelerations (..., nv) by efforts tau (..., nv) of all joints, and whether a state is regular."""
-    G, a_p, shares = kernels.independent_motion(call.q, call.v)
-    f = tau - call.tree("inverse_dynamics", call.q, call.v, a_p)
-    a, quotient = kernels.accelerations(call.tree("mass_matrix", call.q), G, a_p, f)
-    return a, (shares <= REGULAR).all(axis=-1) & (quotient[..., 0] <= REGULAR[-1])
 
 
 def _regular_reference(call: Call, kernels: LoopKernels) -> tuple[Array, Array]:
@@ -281,12 +272,12 @@ ANSWERS: Mapping[str, Answer] = {
     "momentum_rate": Answer(_momentum_rate, (*_DYNAMICS, "momentum_derivative")),
     "hamiltonian": Answer(_hamiltonian, ("mass_matrix", "energy")),
     "hamiltonian_flow": Answer(_hamiltonian_flow, (*_DYNAMICS, "momentum_derivative")),
-    "operational_space": Answer(loop_derivatives.operational_space, ("mass_matrix", "point_motion")),
+    "operational_space": Answer(derivatives.operational_space, ("mass_matrix", "point_motion")),
     "inverse_dynamics_derivatives": Answer(
-        loop_derivatives.inverse_dynamics_derivatives, ("inverse_dynamics", *_DERIVATIVES)
+        derivatives.inverse_dynamics_derivatives, ("inverse_dynamics", *_DERIVATIVES)
     ),
     "forward_dynamics_derivatives": Answer(_forward_dynamics_derivatives, (*_DYNAMICS, *_DERIVATIVES)),
-    "inverse_dynamics_regressor": Answer(loop_derivatives.inverse_dynamics_regressor, ("inverse_dynamics_regressor",)),
+    "inverse_dynamics_regressor": Answer(derivatives.inverse_dynamics_regressor, ("inverse_dynamics_regressor",)),
     # Of the tree, although their inputs or outputs are efforts.
     "mass_matrix": _OF_TREE,
     "momentum": _OF_TREE,

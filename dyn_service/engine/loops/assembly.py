@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array
-from dyn_service.engine.loop_joints import DEPENDENT, LoopJoints, LoopState, Tangent
+from dyn_service.engine.loops.joints import DEPENDENT, LoopJoints, LoopState, Tangent
 from dyn_service.model.configuration import Configuration, Limits
 
 ITERATIONS = 100

@@ -6,18 +6,16 @@ Checked by tests/engine/test_loop_freedom.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.engine.loop_joints import CLOSED, LoopState, Tangent
-from dyn_service.engine.loop_kernels import elimination_order
+from dyn_service.engine.loops.joints import CLOSED, LoopState, Tangent
+from dyn_service.engine.loops.kernels import elimination_order
+from dyn_service.engine.loops.mechanism import Mechanism
 from dyn_service.engine.rows import ask
 from dyn_service.model.description import ROOT_JOINT
-
-if TYPE_CHECKING:
-    from dyn_service.engine.closed_loops import ClosedLoops
 
 
 class Freedom(NamedTuple):
@@ -25,7 +23,7 @@ class Freedom(NamedTuple):
 
     rank: of J_c. redundant: rows of J_c that depend on the others. independent: entries of v that determine all others,
     driven ones first. undetermined: entries of v of passive joints that move while all drives stand still; empty if the
-    description states no drives. pivots: see `loop_kernels.elimination_order`; none unless J_c has this rank
+    description states no drives. pivots: see `kernels.elimination_order`; none unless J_c has this rank
     everywhere.
     """
 
@@ -36,7 +34,7 @@ class Freedom(NamedTuple):
     pivots: tuple[tuple[int, int], ...] = ()
 
 
-def random_freedom(loops: ClosedLoops) -> Freedom | None:
+def random_freedom(loops: Mechanism) -> Freedom | None:
     """Returns what the loops of a robot leave free, from random configurations; None if none could be closed."""
     _, state = closed_positions(loops, _ENOUGH)
     if not len(state.rows):
@@ -47,7 +45,7 @@ def random_freedom(loops: ClosedLoops) -> Freedom | None:
     return freedom._replace(pivots=elimination_order(rows, freedom.independent, freedom.rank))
 
 
-def closed_positions(loops: ClosedLoops, enough: int | None = None) -> tuple[Array, LoopState]:
+def closed_positions(loops: Mechanism, enough: int | None = None) -> tuple[Array, LoopState]:
     """Returns random positions (n, nq) in which the loops are closed, and their loop joints.
 
     Of `SAMPLES` random positions all that close, or the first ones, at least `enough`; n is 0 if none closes.
@@ -63,14 +61,14 @@ def closed_positions(loops: ClosedLoops, enough: int | None = None) -> tuple[Arr
     return q, LoopState(*fields)
 
 
-def random_positions(loops: ClosedLoops, seeds: Iterable[int]) -> tuple[Array, LoopState]:
+def random_positions(loops: Mechanism, seeds: Iterable[int]) -> tuple[Array, LoopState]:
     """Returns the positions (n, nq) with the smallest gaps near random ones, and their loop joints."""
     starts = np.stack([ask(loops.kinematics, "random_configuration", seed=seed) for seed in seeds])
     q = loops.assembly(()).close(starts)[0]
     return q, loops.joints.state(q, np.zeros(loops.nv))
 
 
-def freedom_of(loops: ClosedLoops, tangent: Tangent) -> Freedom:
+def freedom_of(loops: Mechanism, tangent: Tangent) -> Freedom:
     """Returns the freedom that the loops leave at some states: that of the largest rank."""
     nv, m = loops.nv, tangent.U.shape[-1]
     free = tangent.free.reshape(-1, nv)
@@ -91,9 +89,9 @@ def freedom_of(loops: ClosedLoops, tangent: Tangent) -> Freedom:
     return Freedom(rank, m - rank, tuple(sorted(independent)), undetermined=_undetermined(loops, N))
 
 
-def _undetermined(loops: ClosedLoops, N: Array) -> tuple[int, ...]:
+def _undetermined(loops: Mechanism, N: Array) -> tuple[int, ...]:
     """Returns the entries of v of passive joints that move while all drives stand still. N: (nv, nv), the velocities
-    that keep the loops closed in units of `ClosedLoops.unit`, with columns of zeros for the others. The root's motion
+    that keep the loops closed in units of `Mechanism.unit`, with columns of zeros for the others. The root's motion
     in the world, which has no drive, is not counted.
     """
     if loops.driven is None:

@@ -20,9 +20,9 @@ from dyn_service.api.spec import Variant
 from dyn_service.dynamics import closed_dynamics
 from dyn_service.dynamics import expressions as ex
 from dyn_service.dynamics.spatial import Mat
-from dyn_service.engine.exported_inputs import ExtraInputs
-from dyn_service.engine.loop_answers import answer_of
-from dyn_service.engine.loop_kernels import REGULAR
+from dyn_service.engine.export.inputs import ExtraInputs
+from dyn_service.engine.loops.answers import answer_of
+from dyn_service.engine.loops.kernels import REGULAR
 from dyn_service.errors import FailedPreconditionError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.compiling import compiled
@@ -36,7 +36,7 @@ from dyn_service.model.loop_tree import LoopTree
 from dyn_service.model.steps import WEIGHTS
 
 if TYPE_CHECKING:
-    from dyn_service.engine.closed_loops import ClosedLoops
+    from dyn_service.engine.loops.queries import LoopQueries
     from dyn_service.engine.robot import Robot
 
 _EFFORTS = ("inverse_dynamics", "gravity_forces", "bias_forces", "computed_torque")
@@ -50,7 +50,7 @@ NOTES = (
 """Lines of the comment before a function."""
 
 
-def _loops_of(robot: Robot) -> ClosedLoops:
+def _loops_of(robot: Robot) -> LoopQueries:
     loops = robot.evaluator.closed_loops
     assert loops is not None  # the caller exports robots without loops in another way
     return loops
@@ -108,7 +108,7 @@ def graph(robot: Robot, row: Query, method: str, kernel: Signature) -> Graph | S
     return _step(loops, kernel, method) if row.name == "step" else _masked(loops, row, kernel)
 
 
-def _masked(loops: ClosedLoops, row: Query, signature: Signature) -> Graph:
+def _masked(loops: LoopQueries, row: Query, signature: Signature) -> Graph:
     """Returns a graph whose outputs are NaN where they do not count."""
     with ex.graph():
         symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in signature.inputs}
@@ -123,13 +123,13 @@ def _graph(signature: Signature, symbols: Mapping[str, Mat], outputs: list[Mat])
     return Graph(ex.Program.of([symbols[operand.name] for operand in signature.inputs], flat), signature)
 
 
-def _links(loops: ClosedLoops) -> LoopTree:
+def _links(loops: LoopQueries) -> LoopTree:
     assert loops.compiled is not None
     return loops.compiled.links
 
 
 def _unknown(
-    loops: ClosedLoops,
+    loops: LoopQueries,
     signature: Signature,
     symbols: Mapping[str, Mat],
     outputs: Mapping[str, Mat],
@@ -152,7 +152,7 @@ def _unknown(
     return ex.if_else(counts, 0.0, nan)
 
 
-def _step(loops: ClosedLoops, signature: Signature, method: str) -> Graph | Staged:
+def _step(loops: LoopQueries, signature: Signature, method: str) -> Graph | Staged:
     """Returns the step of `simulate`: one graph, or with several stages a kernel that calls that of accelerations."""
     calls = len(WEIGHTS[method])
     operands = {operand.name: operand for operand in signature.inputs}
@@ -180,7 +180,7 @@ def _step(loops: ClosedLoops, signature: Signature, method: str) -> Graph | Stag
     return Staged(signature, inner, (*states, part(f"closed_dynamics.{method}", inputs, signature.outputs)))
 
 
-def _single_stage(loops: ClosedLoops, signature: Signature, method: str, model: Any) -> Graph:
+def _single_stage(loops: LoopQueries, signature: Signature, method: str, model: Any) -> Graph:
     """Returns a step with one stage as one graph, which shares expressions between stage and end."""
     with ex.graph():
         symbols = {operand.name: ex.sym(operand.name, operand.size) for operand in signature.inputs}

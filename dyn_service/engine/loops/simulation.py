@@ -17,22 +17,18 @@ Checked by tests/simulation/test_closed_loops.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from dyn_service.api.closed_motion import LoopsLostError
 from dyn_service.api.queries import QUERIES, Array, Overlay, Wrench
 from dyn_service.api.results import PassiveForces
-from dyn_service.engine.loop_answers import regular_accelerations
-from dyn_service.engine.loop_freedom import SAMPLES, closed_positions
-from dyn_service.engine.loop_joints import CLOSED, LoopState, Tangent, first_place, pseudo_inverse, state_text, times
+from dyn_service.engine.loops.call import Call, regular_accelerations
+from dyn_service.engine.loops.closed_loops import ClosedLoops
+from dyn_service.engine.loops.joints import CLOSED, LoopState, Tangent, first_place, pseudo_inverse, state_text, times
 from dyn_service.engine.rows import ask
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
-
-if TYPE_CHECKING:
-    from dyn_service.engine.closed_loops import ClosedLoops
+from dyn_service.errors import FailedPreconditionError
 
 _CLOSING_STEPS, _ROUNDED = 12, 1e-14
 """Newton steps that close the loops of a simulated robot, two as a rule; and the gap, rad and lengths of the loop,
@@ -64,35 +60,13 @@ class ClosedSimulation:
         self._loops.check_kept(state, v, 0.0, 0.0, "v")
 
     def check_efforts(self, tau: Array) -> None:
-        """Refuses efforts (..., nv) of passive joints that are not 0.
+        """Refuses efforts (..., nv) of passive joints that are not 0: `ClosedLoops.check_efforts`."""
+        self._loops.check_efforts(tau)
 
-        Raises:
-            InvalidArgumentError: Names the joint.
-        """
-        place = None if self.driven is None else first_place((tau != 0.0) & (self.driven == 0.0))
-        if place is not None:
-            joint = self._loops.configuration.velocity_joints[place[-1]]
-            raise InvalidArgumentError(
-                f"tau of joint '{joint}', which has no drive, must be 0, found {tau[place]:g}{state_text(place[:-1])}",
-                path="inputs.tau",
-            )
-
-    @cached_property
+    @property
     def samples(self) -> Array:
-        """(n, nq): random closed positions, with at least one.
-
-        Raises:
-            FailedPreconditionError: The loops close in none of the random positions.
-        """
-        if self._loops.loaded is not None:
-            return self._loops.loaded.simulation.samples
-        q, _ = closed_positions(self._loops)
-        if not len(q):
-            raise FailedPreconditionError(
-                f"robot '{self._loops.name}' cannot be simulated: its loops close near none of {SAMPLES} random "
-                "positions"
-            )
-        return q
+        """(n, nq): random closed positions: `ClosedLoops.samples`."""
+        return self._loops.samples
 
     def closed_state(self, q: Array, v: Array, brakes: Array | None = None) -> tuple[Array, Array]:
         """Returns the closed position nearest to q, by Newton's method, and v without its part across the loops.
@@ -179,7 +153,7 @@ class ClosedSimulation:
         if brakes is None and (kernels := self._loops.compiled) is not None:
             q_near, v_near, closed = kernels.closed_state(q, v, _CLOSING_STEPS, _ROUNDED)
             with np.errstate(all="ignore"):
-                call = self._loops.call(QUERIES["forward_dynamics"], {"q": q_near, "v": v_near, **loads})
+                call = Call(self._loops, QUERIES["forward_dynamics"], {"q": q_near, "v": v_near, **loads})
                 a, regular = regular_accelerations(call, kernels, tau)
             is_regular = np.logical_and(closed, regular)
             if is_regular.all():
@@ -191,7 +165,7 @@ class ClosedSimulation:
         """Returns `accelerations` by singular values."""
         loops = self._loops
         q, v, tangent = self._closed(q, v)
-        call = loops.call(QUERIES["forward_dynamics"], {"q": q, "v": v, **loads})
+        call = Call(loops, QUERIES["forward_dynamics"], {"q": q, "v": v, **loads})
         call.state = loops.joints.state(q, v, closed=True)
         if brakes is None:
             call.tangent = tangent

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,12 +38,10 @@ from dyn_service.api.results import (
     PointMotionDerivatives,
 )
 from dyn_service.api.spec import DIRECTIONS
-from dyn_service.engine.loop_joints import SINGULAR, pseudo_inverse, state_text, times
+from dyn_service.engine.loops.call import Call
+from dyn_service.engine.loops.joints import SINGULAR, pseudo_inverse, state_text, times
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.inertia import skew
-
-if TYPE_CHECKING:
-    from dyn_service.engine.closed_loops import Call
 
 _IMMOBILE = 1e-12
 """Smallest mobility of a link in some direction, relative to its rotations or translations, that is no rounding."""
@@ -272,7 +270,7 @@ def _sensitivity(call: Call, v: Array, a: Array, axes: int = 0) -> _Sensitivity:
 
 
 class _RelativeMotion:
-    """The velocity V of loop joints' frames on C relative to P and its rate A, as in `loop_joints`, and derivatives.
+    """The velocity V of loop joints' frames on C relative to P and its rate A, as in `joints`, and derivatives.
 
     In world axes, so that those by positions have the terms of the turning axes of C. With d from P's frame to C's and
     s = v_C - v_P,

@@ -25,8 +25,9 @@ from dyn_service.api.arrays import found
 from dyn_service.api.lists import row_of
 from dyn_service.api.queries import COMPUTATIONS, Query
 from dyn_service.api.spec import LISTS, PASSIVE_PARTS
-from dyn_service.engine import exported_loops
-from dyn_service.engine.exported_inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, passive_parts, with_inputs
+from dyn_service.engine.export import loops as loop_export
+from dyn_service.engine.export.inputs import NO_EXTRA_INPUTS, TEXTS, ExtraInputs, passive_parts, with_inputs
+from dyn_service.engine.refusals import check_answer
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.certify import drawn_states
 from dyn_service.kernels.compiling import compiled
@@ -246,20 +247,18 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
         FailedPreconditionError: The row has no answer for this robot.
         ResourceExhaustedError: The kernel needs too many operations.
     """
-    robot.check_answer(row, method)
+    check_answer(robot.evaluator.model, row, method)
     loops = robot.evaluator.closed_loops
     if loops is not None:
-        exported_loops.check_exported(robot, row, extra)
+        loop_export.check_exported(robot, row, extra)
     elif robot.evaluator.model.checks_states(row, method):
         raise FailedPreconditionError(
-            f"{row.name} of robot '{robot.name}' is not exported: {robot.impossible_inertia}, so that each state is "
-            "checked, which a function cannot do; correct the inertia"
+            f"{row.name} of robot '{robot.name}' is not exported: {robot.evaluator.model.impossible_inertia}, so that "
+            "each state is checked, which a function cannot do; correct the inertia"
         )
     variant = extra.of(row, method)
     kernel = (
-        robot.signature(row, method, variant)
-        if loops is None
-        else exported_loops.signature(robot, row, method, variant)
+        robot.signature(row, method, variant) if loops is None else loop_export.signature(robot, row, method, variant)
     )
     if kernel.empty:
         raise FailedPreconditionError(f"{row.name} has no results for robot '{robot.name}', so it is not exported")
@@ -268,7 +267,7 @@ def function_of(robot: Robot, row: Query, method: str, prefix: str, extra: Extra
     name = "_".join((prefix, query, *(() if is_default else (method,)))).replace("+", "_and_")
     extra_defaults = extra.defaults(robot, row, method)
     signature, entering = with_inputs(robot, extra, kernel, len(row.required), extra_defaults)
-    graphs = [exported_loops.graph(robot, row, method, kernel)] if loops else robot.evaluator.library.graphs(kernel)
+    graphs = [loop_export.graph(robot, row, method, kernel)] if loops else robot.evaluator.library.graphs(kernel)
     defaults = robot.evaluator.defaults_of(row) | extra_defaults
     return Function(name, signature, graphs, len(row.required), defaults, len(extra_defaults), entering)
 
@@ -383,7 +382,7 @@ def _described(robot: Robot, function: Function, row: Query, method: str, extra:
     """Returns the lines of the comment before a function: equation, inputs and outputs with their units."""
     signature, padded = function.signature, function.signature.padded
     lines = [row.summary, f"Equation: {row.equation}", _passive(robot, row, method, extra)]
-    lines += [*(() if robot.evaluator.closed_loops is None else exported_loops.NOTES), ""]
+    lines += [*(() if robot.evaluator.closed_loops is None else loop_export.NOTES), ""]
     for operand in signature.inputs:
         if operand.name in TEXTS:
             unit, meaning = TEXTS[operand.name]
@@ -449,7 +448,7 @@ def _acados(step: Function, derivatives: Function, prefix: str, machine: Target)
     for macro, function in (("STEP", step), ("DERIVATIVES", derivatives)):
         values |= {macro: f"{function.name}_eval", f"{macro}_W": function.workspace(machine)}
     macros = "".join(f"#define {name} {value}\n" for name, value in values.items())
-    common = resources.files("dyn_service.engine").joinpath("acados.c").read_text("utf-8")
+    common = resources.files("dyn_service.engine.export").joinpath("acados.c").read_text("utf-8")
     return f"{macros}{_prototype(step)}{_prototype(derivatives)}\n{common}"
 
 
@@ -473,7 +472,7 @@ def _golden(
     """
     signature = function.signature
     if robot.evaluator.closed_loops is not None:
-        closed, expected = exported_loops.golden(robot, function, *row, links)
+        closed, expected = loop_export.golden(robot, function, *row, links)
         return [x[:STATES] for x in closed], [x[:STATES] for x in expected]
     with np.errstate(all="ignore"):
         states, _ = drawn_states(signature, robot.tree)

@@ -30,7 +30,7 @@ from dyn_service.api.lists import row_of
 from dyn_service.api.queries import Query
 from dyn_service.api.spec import Variant
 from dyn_service.dynamics import expressions as ex
-from dyn_service.engine.export import (
+from dyn_service.engine.export.functions import (
     check_flags,
     chosen,
     function_of,
@@ -133,7 +133,7 @@ def export_fmu(
     share = LIMITS[integrator].damping if damped else 0.0
     bounds = robot.limits.efforts if effort_limits else np.full(robot.nv, math.inf)
     sources = {
-        "fmu.c": resources.files("dyn_service.engine").joinpath("fmu.c").read_text("utf-8"),
+        "fmu.c": resources.files("dyn_service.engine.export").joinpath("fmu.c").read_text("utf-8"),
         "model.h": _header(robot, models, variables, bounds, machine, version, token, share)
         + _numbers(robot, carrier, payload, rate_of_joint, places),
     }

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array
-from dyn_service.engine.loop_joints import CLOSED, TEARING, LoopJoints
+from dyn_service.engine.loops.joints import CLOSED, TEARING, LoopJoints
 from dyn_service.kernels.library import KernelLibrary
 from dyn_service.kernels.signature import Operand, Signature
 from dyn_service.model.loop_tree import LoopFrames, LoopTree
