@@ -45,7 +45,7 @@ from dyn_service.parsing.structure import (
 )
 from dyn_service.support.documents import Document
 from dyn_service.support.optional import missing
-from dyn_service.support.suggestions import closest
+from dyn_service.support.suggestions import closest, known_instead
 
 BEYOND, BELOW = 5.0, 0.05
 """k^2 relative to the largest possible one, above which a link has too much inertia: inertias identified from motions,
@@ -71,7 +71,7 @@ CLAIM = 0.05
 SMALLEST_M = 0.02
 """Diagonal of a box below which shapes only show where a frame is."""
 NEAR = 0.8
-"""Likeness from which a name is proposed."""
+"""Likeness from which a mesh file is proposed; their names share an ending."""
 PLACEHOLDER = 1e-9
 """Rounding error of the logarithm of a power of ten."""
 EQUAL = 0.02
@@ -415,7 +415,7 @@ _JOINT_KEYS = ("joint", "joints", "joint_names", "joint_name")
 
 def controller_findings(document: Document, description: Description) -> list[Note]:
     """Returns findings on joints that a controllers' YAML names and the robot does not have."""
-    joint_names = {joint.name for joint in description.joints} | {joint.name for joint in description.loop_joints}
+    joint_names = [joint.name for joint in (*description.joints, *description.loop_joints)]
     notes: list[Note] = []
 
     def walk(value: Any, path: tuple[Any, ...]) -> None:
@@ -428,10 +428,9 @@ def controller_findings(document: Document, description: Description) -> list[No
         elif isinstance(value, str) and value not in joint_names and _names_joint(path):
             line = next((document.lines[path[:k]] for k in range(len(path), 0, -1) if path[:k] in document.lines), 0)
             place = Elsewhere(document.file, ".".join(str(key) for key in path if isinstance(key, str)), line)
-            nearest = closest(value, joint_names, NEAR)
-            repair = f"the nearest name is {quoted(nearest)}" if nearest else ""
-            text = f"{quoted(value)} is no joint of robot {quoted(description.name)}"
-            notes.append(place.warning("unknown-controller-joint", text, repair))
+            hint = known_instead(value, joint_names, "the joints are")
+            text = f"{quoted(value)} is no joint of robot {quoted(description.name)}{hint}"
+            notes.append(place.warning("unknown-controller-joint", text))
 
     walk(document.value, ())
     return notes
