@@ -14,10 +14,8 @@ other, turns k^2 into one that fits the box.
 
 from __future__ import annotations
 
-import io
 import logging
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +30,7 @@ from dyn_service.model.description import Description, Edit, Inertial, Link, Not
 from dyn_service.model.inertia import principal_moments
 from dyn_service.parsing.quantities import Elsewhere, Place, listed, named, quoted
 from dyn_service.parsing.rules import RULES
-from dyn_service.parsing.shapes import MAX_BYTES, MESHES, mesh_candidates, stretched
+from dyn_service.parsing.shapes import MAX_BYTES, MESHES, mesh_candidates, mesh_parts, stretched
 from dyn_service.parsing.structure import (
     FAINT_SHARE,
     LIGHT_SHARE,
@@ -76,9 +74,6 @@ PLACEHOLDER = 1e-9
 """Rounding error of the logarithm of a power of ten."""
 EQUAL = 0.02
 """Relative difference of moments of inertia that are the same number, rounded."""
-LONGEST_HEADER = 1 << 16
-_COLLADA_UNIT = re.compile(rb"""<unit\b[^>]*\bmeter\s*=\s*["']([0-9.eE+-]+)["']""")
-"""Simulators apply the unit of a Collada file, m; trimesh does not."""
 _CORNERS = np.array([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
 _REFINED = ("too-much-inertia", "too-little-inertia", "inertia-beyond-shapes")
 _BY_SHAPES = (*_REFINED, "inertia-below-shapes")
@@ -130,16 +125,11 @@ class Vertices:
     def _read(self, path: Path) -> Vector | None:
         if self.library or path.stat().st_size > self.remaining:
             return None
-        import trimesh
-
         logger = logging.getLogger("trimesh")  # it reports textures, which are not opened
         self.remaining -= path.stat().st_size
         try:
             logger.disabled = True
-            data, ending = path.read_bytes(), path.suffix[1:].lower()
-            mesh: Any = trimesh.load(io.BytesIO(data), file_type=ending, force="mesh", process=False)
-            unit = _COLLADA_UNIT.search(data[:LONGEST_HEADER]) if ending == "dae" else None
-            vertices = np.asarray(mesh.vertices, dtype=np.float64) * (1.0 if unit is None else float(unit[1]))
+            vertices = np.concatenate([np.asarray(part.vertices, dtype=np.float64) for part in mesh_parts(path)])
         except Exception:  # noqa: BLE001  trimesh's readers raise what they like
             return None
         finally:
