@@ -405,7 +405,7 @@ _JOINT_KEYS = ("joint", "joints", "joint_names", "joint_name")
 
 def controller_findings(document: Document, description: Description) -> list[Note]:
     """Returns findings on joints that a controllers' YAML names and the robot does not have."""
-    joint_names = [joint.name for joint in (*description.joints, *description.loop_joints)]
+    joint_names = [*(joint.name for joint in description.joints), *(joint.name for joint in description.loop_joints)]
     notes: list[Note] = []
 
     def walk(value: Any, path: tuple[Any, ...]) -> None:
