@@ -129,12 +129,15 @@ class LimitsDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoteDescription(msgspec.Struct, frozen=True):
-    """A note of the import, see docs/urdf.md. line: in the robot's file; 0 if it has no line."""
+    """A note of the import, see docs/urdf.md. line: in the robot's file; 0 if it has no line. rule: the number of its
+    rule in docs/rules.md, such as DYN101; empty if it is no finding.
+    """
 
     kind: str
     element: str
     text: str
     line: int = 0
+    rule: str = ""
 
 
 class RobotDescription(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,6 +34,22 @@ def tell(line: str) -> None:
 
 
 @contextmanager
+def step(text: str, *, lines: bool = True) -> Iterator[None]:
+    """Shows what is being done: on a terminal until it is done, else as a line if `lines`."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        if lines:
+            tell(text)
+        yield
+        return
+    with console.status(escape(printable(text))):
+        yield
+
+
+@contextmanager
 def bar(name: str, kernels: int) -> Iterator[Callable[[], None]]:
     """Shows a progress bar if standard error is a terminal."""
     from rich.console import Console

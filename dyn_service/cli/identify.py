@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +22,7 @@ from dyn_service.cli.console import (
     say,
     say_json,
     shipped_robots,
-    tell,
+    step,
 )
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 
@@ -141,7 +139,7 @@ def identify(
     file = robot_file(robot)
     _check_outputs(output, force)
     positions = assigned_numbers(rest_positions, "--still")
-    with _step(f"reading {recording}"):
+    with step(f"reading {recording}"):
         model = Robot.from_file(file, arguments=assigned(arguments), joints=joints, mimic=mimic)
         options: dict[str, Any] = {"joints": _names(columns), "rest_positions": positions, "topic": topic}
         motion, share = read_recording(recording, model, poses=poses, **options), _share(check)
@@ -156,7 +154,7 @@ def identify(
         return _identify_payload(model, motion, payload, positions, poses, output, json_output)
     options = {"friction": _names(friction) or (), "form": form, "cutoff_hz": cutoff, "delay_s": delay}
     options |= {} if check_motion is None else {"check": check_motion}
-    with _step(f"identifying {len(model.joint_names)} joints from {motion.t[-1] - motion.t[0]:.3g} s of motion"):
+    with step(f"identifying {len(model.joint_names)} joints from {motion.t[-1] - motion.t[0]:.3g} s of motion"):
         identification = identified(model, motion, rest_positions=positions, **options)
         result = physical(identification, file_error=file_error, margin=margin)
     output_files = _write(result, recording, file, output, force)
@@ -185,7 +183,7 @@ def _identify_payload(
 
     if output is not None:
         raise UsageError("--payload prints an overlay and writes no robot file: leave out -o")
-    with _step(f"identifying the payload of {link}"):
+    with step(f"identifying the payload of {link}"):
         if poses:
             whole = motion.for_robot(model, rest_positions)
             motion = {"q": whole.q, "tau": whole.effort} | ({} if whole.v is None else {"v": whole.v})
@@ -214,7 +212,7 @@ def _identify_payload(
 def _identify_gains(model: Any, motion: Any, options: dict[str, Any], json_output: bool) -> int:
     from dyn_service.identification import effort_gains
 
-    with _step(f"identifying gains of {len(model.joint_names)} joints"):
+    with step(f"identifying gains of {len(model.joint_names)} joints"):
         gains = effort_gains(model, motion, **options)
     if json_output:
         known = {name: gain._asdict() if math.isfinite(gain.value) else None for name, gain in gains.items()}
@@ -260,23 +258,6 @@ def _share(check: str | None) -> float | None:
         return None
 
 
-@contextmanager
-def _step(text: str) -> Iterator[None]:
-    """Shows what is being done: on a terminal until it is done, else as a line."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    from dyn_service.support.logs import printable
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        tell(text)
-        yield
-        return
-    with console.status(escape(printable(text))):
-        yield
-
-
 def _write(
     result: PhysicalIdentification, recording: Path, file: Path, output: Path | None, force: bool
 ) -> dict[str, Any]:
@@ -291,7 +272,7 @@ def _write(
     html = identification_page(result, recording.name)
     files: list[Path] = []
     notes: list[Note] = []
-    with _step(f"writing {output}"), replacement(page) as target:
+    with step(f"writing {output}"), replacement(page) as target:
         target.write(html.encode())
         if result.improves is not False:
             robot: Any = result.identification.robot

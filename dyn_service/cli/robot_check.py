@@ -22,6 +22,7 @@ from dyn_service.cli.console import (
     robot_file,
     say,
     say_json,
+    step,
     tell,
 )
 from dyn_service.cli.robots import read_robot, split
@@ -94,19 +95,15 @@ def check(
     """Read a robot; report masses, merged links, defaults, unused parts, mistakes in the file, and rounding errors of
     kernels.
     """
-    from rich.console import Console
-    from rich.markup import escape
-
     from dyn_service.parsing.rules import selection
     from dyn_service.support.documents import ConfigurationError
-    from dyn_service.support.logs import printable
 
     passes = selection(split(select), split(ignore))
     file, format = robot_file(file), "json" if json_output else format
     if fix:
         _repair(file, passes)
     try:
-        with Console(stderr=True).status(f"reading {escape(printable(str(file)))}"):
+        with step(f"reading {file}", lines=False):
             robot = read_robot(file, arguments, root=root, joints=joints, mimic=mimic, loops=loops)
     except (UrdfError, ConfigurationError) as error:
         if format != "sarif":

@@ -129,31 +129,19 @@ def row_forces(tree: LoopTree, rows: Mat, f: Mat) -> tuple[Mat, Mat]:
     The idle basis (m, m - rank) has the lambda that cause no effort, J_c^T lambda = 0. rows: (m, nv), J_c diag(unit).
     """
     # Pivot rows are L U, the others K U, with U triangular in the entries of the pivots.
-    left = {r: rows[r, :] for r in range(rows.shape[0])}
-    factors: dict[int, dict[int, Mat]] = {r: {} for r in left}
-    eliminated: list[tuple[int, int, Mat]] = []
-    for c, r in tree.pivots:
-        row = left.pop(r)
-        for k, other in left.items():
-            if other[c].nnz:
-                factors[k][r] = other[c] / row[c]
-                remaining = other - factors[k][r] * row
-                remaining[c] = ex.zeros(1, 1)
-                left[k] = ex.sparsify(remaining)
-        eliminated.append((r, c, row))
+    steps, factors, _ = _elimination(tree, rows, ex.zeros(rows.shape[0], 1))
     efforts_in_units, solution = constant(tree.unit[:, None]) * f, dict[int, Mat]()
-    for r, c, row in eliminated:
-        solution[r] = (
-            efforts_in_units[c] - sum((x[c] * solution[k] for k, _, x in eliminated[: len(solution)]), 0.0)
-        ) / row[c]
+    for r, c, _, _, pivot in steps:
+        effect = sum((row[c] * solution[k] for k, _, row, *_ in steps[: len(solution)]), 0.0)
+        solution[r] = (efforts_in_units[c] - effect) / pivot
 
     def unreduced(forces: dict[int, Mat], solution: dict[int, Mat]) -> Mat:
-        for r, _, _ in reversed(eliminated):
+        for r, *_ in reversed(steps):
             effect = sum((factors[k][r] * x for k, x in forces.items() if r in factors[k]), ex.zeros(1, 1))
             forces[r] = solution.get(r, ex.zeros(1, 1)) - effect
         return ex.vertcat(*(forces.get(r, ex.zeros(1, 1)) for r in range(rows.shape[0])))
 
-    idle = [unreduced({r: ex.matrix(1.0)}, {}) for r in left]
+    idle = [unreduced({r: ex.matrix(1.0)}, {}) for r in factors if r not in solution]
     return unreduced({}, solution), ex.horzcat(*idle) if idle else ex.zeros(rows.shape[0], 0)
 
 
@@ -244,30 +232,40 @@ def _loops(tree: LoopTree, q: Mat, v: Mat, a: Mat) -> _Loops:
     return _Loops(ex.vertcat(*rows), error, velocity, acceleration, ex.vertcat(gap, opening, tearing))
 
 
-def _eliminated(tree: LoopTree, rows: Mat, bias: Mat) -> tuple[Mat, Mat, Mat]:
-    """Returns G (nv, nu), a_p (nv, 1), and the largest quotient of an entry by a pivot that it is eliminated with.
+def _elimination(
+    tree: LoopTree, rows: Mat, bias: Mat
+) -> tuple[list[tuple[int, int, Mat, Mat, Mat]], dict[int, dict[int, Mat]], Mat]:
+    """Returns steps, factors, and the largest quotient of an entry by a pivot that it is eliminated with.
 
-    rows: (m, nv), J_c diag(unit). bias: (m, 1).
+    rows: (m, nv), J_c diag(unit). bias: (m, 1). steps: index of the pivot's row and of its column; the row when it was
+    chosen, without the pivot, and its bias; the pivot. factors: of each row, by the pivot's row that was subtracted.
     """
     left = {r: (rows[r, :], bias[r]) for r in range(rows.shape[0])}
+    factors: dict[int, dict[int, Mat]] = {r: {} for r in left}
     largest, quotient, steps = _largest(rows), ex.zeros(1, 1), []
     for c, r in tree.pivots:
         row, b = left.pop(r)
         pivot, size = row[c], ex.fmax(_largest(row), largest)
         for k, (other, b_k) in left.items():
             if other[c].nnz:
-                factor = other[c] / pivot
+                factor = factors[k][r] = other[c] / pivot
                 size = ex.fmax(ex.fabs(other[c]), size)
                 remaining = other - factor * row
                 remaining[c] = ex.zeros(1, 1)
                 left[k] = ex.sparsify(remaining), b_k - factor * b
         quotient = ex.fmax(size / ex.fabs(pivot), quotient)
         row[c] = ex.zeros(1, 1)
-        steps.append((c, ex.sparsify(row), b, pivot))
+        steps.append((r, c, ex.sparsify(row), b, pivot))
+    return steps, factors, quotient
+
+
+def _eliminated(tree: LoopTree, rows: Mat, bias: Mat) -> tuple[Mat, Mat, Mat]:
+    """Returns G (nv, nu), a_p (nv, 1), and the quotient of `_elimination`."""
+    steps, _, quotient = _elimination(tree, rows, bias)
     G, a_p = ex.zeros(tree.nv, len(tree.independent)), ex.zeros(tree.nv, 1)
     for column, u in enumerate(tree.independent):
         G[u, column] = 1.0
-    for c, row, b, pivot in reversed(steps):
+    for _, c, row, b, pivot in reversed(steps):
         G[c, :] = -(row @ G) / pivot
         a_p[c] = -(row @ a_p + b) / pivot
     unit = tree.unit

@@ -25,10 +25,11 @@ from dyn_service.engine.altered_trees import COLUMNS
 from dyn_service.errors import UnimplementedError
 from dyn_service.model import composite
 from dyn_service.model.composite import Weld, welding_notes
-from dyn_service.model.description import Description, Inertial, Joint, Link, LoopJoint, Mimic
+from dyn_service.model.description import Description, Inertial, Joint, Link, LoopJoint, Mimic, Note
 from dyn_service.model.inertia import combine
 from dyn_service.model.tree import Tree
 from dyn_service.parsing.report import MassSummary, Receipt, build_receipt
+from dyn_service.parsing.rules import rule_of
 
 _NUMBERS = {column: name for name, column in COLUMNS.items()}
 """Fields of `Passive` and their names in a description."""
@@ -94,8 +95,13 @@ def described(tree: Tree, sizes: Sizes, description: Description) -> RobotDescri
         gravity=description.gravity,
         loop_joints=tuple(map(_described_loop_joint, description.loop_joints)),
         passive=tuple(part for part in PASSIVE_PARTS if part in tree.passive.acts),
-        notes=tuple(NoteDescription(note.kind, note.element, note.text, note.line) for note in description.notes),
+        notes=tuple(map(_described_note, description.notes)),
     )
+
+
+def _described_note(note: Note) -> NoteDescription:
+    rule = rule_of(note)
+    return NoteDescription(note.kind, note.element, note.text, note.line, "" if rule is None else rule.number)
 
 
 def _described_loop_joint(joint: LoopJoint) -> LoopJointDescription:

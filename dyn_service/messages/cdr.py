@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar, cast, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
 from rosbags.serde import SerdeError
 from rosbags.typesys import Stores, TypesysError, get_types_from_msg, get_typestore
+from rosbags.typesys.store import Typestore
 
 from dyn_service.errors import InvalidArgumentError
 from dyn_service.messages import Message, fields_of, ros_type, schema
@@ -42,9 +43,15 @@ def from_cdr(kind: type[M], data: bytes | memoryview) -> M:
     Raises:
         InvalidArgumentError: The bytes are not such a message.
     """
-    name = _registered(kind)
+    _registered(kind)
+    return _read(kind, _STORE, None, data)
+
+
+def _read(kind: type[M], store: Typestore, field_count: int | None, data: bytes | memoryview) -> M:
+    """Returns the message of which the bytes have the first `field_count` fields; None: all."""
+    name = ros_type(kind)
     try:
-        return cast(M, _with_lists(kind)(_STORE.deserialize_cdr(data, name)))
+        return cast(M, _with_lists(kind, field_count)(store.deserialize_cdr(data, name)))
     except (SerdeError, IndexError, MemoryError, ValueError, struct.error):
         raise InvalidArgumentError(f"not the bytes of a {name}: {len(data)} of them") from None
 
@@ -54,15 +61,24 @@ def rihs01(kind: type[Message]) -> str:
     return _STORE.hash_rihs01(_registered(kind))
 
 
-def same_definition(kind: type[Message], text: str) -> bool:
-    """Whether a schema of `ros2msg` has the fields of our type, in the same order, ignoring comments."""
+def reader_of(kind: type[M], text: str) -> Callable[[bytes | memoryview], M] | None:
+    """Returns the function that reads CDR bytes of a schema of `ros2msg` as messages of our type, or None.
+
+    The schema, without comments, is our type's, or an earlier one without its last fields, which get their defaults.
+    """
     name = ros_type(kind)
     try:
         foreign_types = get_types_from_msg(text, name)
     except TypesysError:
-        return False
+        return None
     own_types = get_types_from_msg(schema(kind), name)
-    return all(name in foreign_types and foreign_types[name][1] == fields for name, (_, fields) in own_types.items())
+    fields, own_fields = foreign_types[name][1], own_types.pop(name)[1]
+    has_own_parts = all(part in foreign_types and foreign_types[part][1] == x for part, (_, x) in own_types.items())
+    if not fields or fields != own_fields[: len(fields)] or not has_own_parts:
+        return None
+    store = get_typestore(Stores.EMPTY)
+    store.register(foreign_types)
+    return partial(_read, kind, store, len(fields))
 
 
 @lru_cache(maxsize=256)
@@ -96,11 +112,11 @@ def _with_arrays(kind: type[Message]) -> Callable[[Any], Any]:
 
 
 @lru_cache(maxsize=256)
-def _with_lists(kind: type[Message]) -> Callable[[Any], Message]:
-    """Returns the function that converts a message of rosbags to ours."""
+def _with_lists(kind: type[Message], field_count: int | None = None) -> Callable[[Any], Message]:
+    """Returns the function that converts a message of rosbags to ours, by its first `field_count` fields."""
     hints = get_type_hints(kind)
     parts: list[tuple[str, Callable[[Any], Any] | None]] = []
-    for field in fields_of(kind):
+    for field in fields_of(kind)[:field_count]:
         change: Callable[[Any], Any] | None = None
         if not isinstance(field.kind, str):
             inner = _with_lists(field.kind)

@@ -24,7 +24,8 @@ class PlantState(Message, frozen=True, forbid_unknown_fields=False):
     every joint is slow enough for it to be armed. command_seq: `seq` of the state that the last command taken answered,
     -1 for none. command_delay: s of simulated time from that state to when its command took effect. fingerprint: the
     robot's model. interfaces: by what it is commanded, of `effort`, `position` and `velocity`. reason: the cause of a
-    stop as text, with the joint and its limit.
+    stop as text, with the joint and its limit. answer_timeout: s of wall time for which the plant's time stands still
+    until this state is answered, in lockstep; inf: without end; 0: the plant does not wait.
     """
 
     VERSION: ClassVar[int | None] = SCHEMA
@@ -47,6 +48,7 @@ class PlantState(Message, frozen=True, forbid_unknown_fields=False):
     interfaces: tuple[str, ...] = ("effort",)
     v: UInt8 = SCHEMA
     reason: str = ""
+    answer_timeout: float = 0.0
 
 
 class JointCommand(Message, frozen=True, forbid_unknown_fields=False):

@@ -14,10 +14,8 @@ other, turns k^2 into one that fits the box.
 
 from __future__ import annotations
 
-import io
 import logging
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +30,7 @@ from dyn_service.model.description import Description, Edit, Inertial, Link, Not
 from dyn_service.model.inertia import principal_moments
 from dyn_service.parsing.quantities import Elsewhere, Place, listed, named, quoted
 from dyn_service.parsing.rules import RULES
-from dyn_service.parsing.shapes import MAX_BYTES, MESHES, mesh_candidates, stretched
+from dyn_service.parsing.shapes import MAX_BYTES, MESHES, mesh_candidates, mesh_parts, stretched
 from dyn_service.parsing.structure import (
     FAINT_SHARE,
     LIGHT_SHARE,
@@ -45,7 +43,7 @@ from dyn_service.parsing.structure import (
 )
 from dyn_service.support.documents import Document
 from dyn_service.support.optional import missing
-from dyn_service.support.suggestions import closest
+from dyn_service.support.suggestions import closest, known_instead
 
 BEYOND, BELOW = 5.0, 0.05
 """k^2 relative to the largest possible one, above which a link has too much inertia: inertias identified from motions,
@@ -71,14 +69,11 @@ CLAIM = 0.05
 SMALLEST_M = 0.02
 """Diagonal of a box below which shapes only show where a frame is."""
 NEAR = 0.8
-"""Likeness from which a name is proposed."""
+"""Likeness from which a mesh file is proposed; their names share an ending."""
 PLACEHOLDER = 1e-9
 """Rounding error of the logarithm of a power of ten."""
 EQUAL = 0.02
 """Relative difference of moments of inertia that are the same number, rounded."""
-LONGEST_HEADER = 1 << 16
-_COLLADA_UNIT = re.compile(rb"""<unit\b[^>]*\bmeter\s*=\s*["']([0-9.eE+-]+)["']""")
-"""Simulators apply the unit of a Collada file, m; trimesh does not."""
 _CORNERS = np.array([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
 _REFINED = ("too-much-inertia", "too-little-inertia", "inertia-beyond-shapes")
 _BY_SHAPES = (*_REFINED, "inertia-below-shapes")
@@ -130,16 +125,11 @@ class Vertices:
     def _read(self, path: Path) -> Vector | None:
         if self.library or path.stat().st_size > self.remaining:
             return None
-        import trimesh
-
         logger = logging.getLogger("trimesh")  # it reports textures, which are not opened
         self.remaining -= path.stat().st_size
         try:
             logger.disabled = True
-            data, ending = path.read_bytes(), path.suffix[1:].lower()
-            mesh: Any = trimesh.load(io.BytesIO(data), file_type=ending, force="mesh", process=False)
-            unit = _COLLADA_UNIT.search(data[:LONGEST_HEADER]) if ending == "dae" else None
-            vertices = np.asarray(mesh.vertices, dtype=np.float64) * (1.0 if unit is None else float(unit[1]))
+            vertices = np.concatenate([np.asarray(part.vertices, dtype=np.float64) for part in mesh_parts(path)])
         except Exception:  # noqa: BLE001  trimesh's readers raise what they like
             return None
         finally:
@@ -415,7 +405,7 @@ _JOINT_KEYS = ("joint", "joints", "joint_names", "joint_name")
 
 def controller_findings(document: Document, description: Description) -> list[Note]:
     """Returns findings on joints that a controllers' YAML names and the robot does not have."""
-    joint_names = {joint.name for joint in description.joints} | {joint.name for joint in description.loop_joints}
+    joint_names = [*(joint.name for joint in description.joints), *(joint.name for joint in description.loop_joints)]
     notes: list[Note] = []
 
     def walk(value: Any, path: tuple[Any, ...]) -> None:
@@ -428,10 +418,9 @@ def controller_findings(document: Document, description: Description) -> list[No
         elif isinstance(value, str) and value not in joint_names and _names_joint(path):
             line = next((document.lines[path[:k]] for k in range(len(path), 0, -1) if path[:k] in document.lines), 0)
             place = Elsewhere(document.file, ".".join(str(key) for key in path if isinstance(key, str)), line)
-            nearest = closest(value, joint_names, NEAR)
-            repair = f"the nearest name is {quoted(nearest)}" if nearest else ""
-            text = f"{quoted(value)} is no joint of robot {quoted(description.name)}"
-            notes.append(place.warning("unknown-controller-joint", text, repair))
+            hint = known_instead(value, joint_names, "the joints are")
+            text = f"{quoted(value)} is no joint of robot {quoted(description.name)}{hint}"
+            notes.append(place.warning("unknown-controller-joint", text))
 
     walk(document.value, ())
     return notes

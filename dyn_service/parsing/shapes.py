@@ -124,6 +124,27 @@ def mesh_candidates(address: str, folder: Path) -> Iterator[Path]:
         yield folder / address
 
 
+def mesh_parts(path: Path, *, with_materials: bool = False) -> list[Any]:
+    """Returns the `trimesh.Trimesh` objects of a mesh file, m, each with the transforms of the file's scene.
+
+    As in RViz and Gazebo, the unit of a Collada file applies, and its up axis does not; trimesh applies neither. Raises
+    whatever trimesh's readers raise.
+
+    with_materials: Whether materials and textures in other files are read too, and equal vertices merged.
+    """
+    trimesh: Any = load("the content of a mesh", "trimesh")
+    ending = path.suffix[1:].lower()
+    if with_materials:
+        scene = trimesh.load_scene(path)
+    else:
+        scene = trimesh.load_scene(io.BytesIO(path.read_bytes()), file_type=ending, process=False)
+    parts = [part for part in scene.dump() if len(getattr(part, "faces", ()))]
+    for part in parts:
+        if ending == "dae":
+            part.convert_units("meters")
+    return parts
+
+
 def _packages(name: str, folder: Path) -> Iterator[Path]:
     for parent in (folder, *folder.parents):
         if parent.name == name:

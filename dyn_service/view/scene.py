@@ -10,7 +10,7 @@ inertias.
 
 A shape that cannot be shown has a note, and its link gets a placeholder: rods from its origin to its joints, and the
 ellipsoid of uniform density with its mass and inertia, m/5 (b^2 + c^2) about the first axis. Meshes are read by
-trimesh, with vertices, triangles and plain colours, without textures.
+trimesh, with vertices, triangles and plain colours, without textures; see `parsing.shapes.mesh_parts`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from dyn_service.model.arrays import Matrix, Vector
 from dyn_service.model.description import Description, Inertial
 from dyn_service.model.description import Shape as Written
 from dyn_service.parsing.pose import quaternion_of
-from dyn_service.parsing.shapes import MESHES, mesh_file, without_capsules
+from dyn_service.parsing.shapes import MESHES, mesh_file, mesh_parts, without_capsules
 from dyn_service.service.protocol.inputs import unpack_contacts
 from dyn_service.simulation.contact.supports import SupportedDynamics
 from dyn_service.simulation.task import checked
+from dyn_service.support.optional import require
 
 Kind = Literal["box", "cylinder", "sphere", "ellipsoid", "mesh"]
 
@@ -178,17 +179,13 @@ def meshes_of(file: Path, scale: tuple[float, ...] = (1.0, 1.0, 1.0)) -> Sequenc
 
 @lru_cache(maxsize=256)
 def _read(file: Path) -> tuple[Mesh, ...]:
-    import trimesh
-
+    require("the content of a mesh", "trimesh")
     parts: dict[Colour | None, list[Any]] = {}
     try:
         if file.stat().st_size > MAX_BYTES:
             return ()
-        # The strict importer of robots opens no mesh; this reader is only for display.
-        scene: Any = trimesh.load_scene(file)
-        for part in scene.dump():  # with the transforms of the file's scene graph
-            if len(getattr(part, "faces", ())):
-                parts.setdefault(_colour(part.visual), []).append(part)
+        for part in mesh_parts(file, with_materials=True):
+            parts.setdefault(_colour(part.visual), []).append(part)
         meshes = tuple(_joined(colour_parts, colour) for colour, colour_parts in parts.items())
     except Exception:  # noqa: BLE001  trimesh's readers may raise anything for an invalid file
         return ()

@@ -239,11 +239,16 @@ def test_inertias_beside_meshes(tmp_path: Path) -> None:
 
 def test_controllers(tmp_path: Path) -> None:
     file = tmp_path / "controllers.yaml"
-    file.write_text("arm:\n  ros__parameters:\n    joints: [left, rigth]\n    command_interfaces: [position]\n")
-    (note,) = controller_findings(read_document(file), read_text(ARMS))
-    assert (note.rule, "right" in note.repair) == ("unknown-controller-joint", True)
-    assert location(note, "arms.urdf") == (str(file), 3, "arm.ros__parameters.joints")
-    file.write_text(file.read_text().replace("rigth", "right"))
+    file.write_text(
+        "arm:\n  ros__parameters:\n    joints: [left, right_arm, wheel]\n    command_interfaces: [position]\n"
+    )
+    notes = controller_findings(read_document(file), read_text(ARMS))
+    assert [(note.rule, note.text) for note in notes] == [
+        ("unknown-controller-joint", "'right_arm' is no joint of robot 'arms'; did you mean 'right'?"),
+        ("unknown-controller-joint", "'wheel' is no joint of robot 'arms'; the joints are left, right"),
+    ]
+    assert location(notes[0], "arms.urdf") == (str(file), 3, "arm.ros__parameters.joints")
+    file.write_text(file.read_text().replace("right_arm, wheel", "right"))
     assert controller_findings(read_document(file), read_text(ARMS)) == []
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from dyn_service.model.description import Inertial
 from dyn_service.parsing.files import read_file, read_text
+from dyn_service.parsing.linter import Vertices
 from dyn_service.parsing.shapes import mesh_file
 from dyn_service.support.shipped import find_robot
 from dyn_service.view.scene import PLAIN, ellipsoid, looks_of, meshes_of, placeholders, rod
@@ -227,6 +228,18 @@ def test_a_collada_file_is_read_where_its_tree_has_it_and_in_its_colours(tmp_pat
     assert sorted(mesh.colour for mesh in meshes) == [(51, 51, 51), (255, 0, 0)]
     for mesh in meshes:
         assert sorted(map(tuple, mesh.vertices.tolist())) == [(0.0, 0.0, 6.0), (0.0, 2.0, 6.0), (1.0, 0.0, 6.0)]
+
+
+def test_a_collada_file_in_centimetres(tmp_path: Path) -> None:
+    """In metres and in the file's axes, as RViz and Gazebo show it, to `dyn view` and to the checks of inertias."""
+    triangles = '<triangles count="1"><input semantic="VERTEX" source="#v" offset="0"/><p>0 1 2</p></triangles>'
+    text = COLLADA.format(effects="", materials="", triangles=triangles, bound="")
+    text = text.replace('name="meter" meter="1"', 'meter="0.01" name="centimeter"').replace("Z_UP", "Y_UP")
+    (tmp_path / "link.dae").write_text(text, "utf-8")
+    (mesh,) = meshes_of(tmp_path / "link.dae")
+    expected = np.array([(0.0, 0.0, 0.03), (0.0, 0.02, 0.03), (0.01, 0.0, 0.03)])
+    for vertices in (mesh.vertices, Vertices().read(tmp_path / "link.dae")):
+        np.testing.assert_allclose(sorted(map(tuple, np.asarray(vertices).tolist())), expected, rtol=1e-7)  # float32
 
 
 @pytest.mark.parametrize("name", ["panda", "ur5e", "solo12", "upper_body", "scara"])

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dyn_service.errors import InvalidArgumentError, NotFoundError
 from dyn_service.graph.bags import mcap_records
 from dyn_service.messages import by_type
-from dyn_service.messages.cdr import from_cdr, same_definition
+from dyn_service.messages.cdr import reader_of
 from dyn_service.support.suggestions import did_you_mean
 
 
@@ -236,7 +236,8 @@ Decoder = Callable[[bytes], Any]
 
 
 def decoder_for(channel: Channel, schema: Schema | None) -> Decoder:
-    """Returns the decoder of a channel: this package's types if the definition is the same, else the bag's schema.
+    """Returns the decoder of a channel: this package's types if the definition is the same or an earlier one, else the
+    bag's schema.
 
     Raises:
         InvalidArgumentError: The channel is not in ROS 2's encoding, or its definition cannot be read.
@@ -252,9 +253,7 @@ def decoder_for(channel: Channel, schema: Schema | None) -> Decoder:
     except NotFoundError:
         return _schema_decoder(channel, schema)
     # a message type may have the same name and other fields in another distribution of ROS
-    if not same_definition(ours, schema.data.decode("utf-8", "replace")):
-        return _schema_decoder(channel, schema)  # of another version, or another ROS
-    return lambda data: from_cdr(ours, data)
+    return reader_of(ours, schema.data.decode("utf-8", "replace")) or _schema_decoder(channel, schema)
 
 
 def _schema_decoder(channel: Channel, schema: Schema) -> Decoder:

@@ -22,7 +22,7 @@ import msgspec
 from dyn_service.errors import DynError, InvalidArgumentError, UnavailableError
 from dyn_service.graph.launch import schema
 from dyn_service.graph.launch.schema import LaunchFile, PlacedAction
-from dyn_service.graph.launch.substitutions import FileValues, as_written, substitute
+from dyn_service.graph.launch.substitutions import PARAMS, FileValues, as_written, substitute
 from dyn_service.graph.middleware import topics
 from dyn_service.graph.middleware.node_kind import typed
 from dyn_service.graph.middleware.telemetry import NodeTelemetry
@@ -62,13 +62,13 @@ def make_plan(
     if folder is not None:
         seen.setdefault(SERVER_ENDPOINT, topics.endpoint("dynamics", "/", {}, folder))
     planner = _Planner(arguments, seen, folder)
-    if "params" in set(arguments) - launch.argument_names:
-        planner.last = read_document(find_parameter_file(arguments["params"]).resolve())
+    if PARAMS.name in set(arguments) - launch.argument_names:
+        planner.last = read_document(find_parameter_file(arguments[PARAMS.name]).resolve())
         planner.files[planner.last.file] = planner.last
     planner.run(launch, {})
-    unknown = sorted(set(arguments) - set(planner.declared) - ({"params"} if planner.last else set()))
+    unknown = sorted(set(arguments) - set(planner.declared) - ({PARAMS.name} if planner.last else set()))
     if unknown:
-        hint = did_you_mean(unknown[0], planner.declared)
+        hint = did_you_mean(unknown[0], [*planner.declared, PARAMS.name])
         raise InvalidArgumentError(
             f"unknown launch argument {unknown[0]!r}; declared are: {planner.list_declared()}{hint}", path=unknown[0]
         )

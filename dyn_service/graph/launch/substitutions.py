@@ -256,6 +256,10 @@ def as_written(value: Text) -> str:
     return str(value)
 
 
+PARAMS = Arg(name="params", default="", description="a parameter file with priority over the launch file")
+"""Argument of each launch file that declares none of this name."""
+
+
 def show_arguments(path: Path | str) -> list[str]:
     """Returns the arguments of a launch file and its includes as lines: description, default, choices."""
     arguments, includes = declared_arguments(path)
@@ -266,13 +270,17 @@ def show_arguments(path: Path | str) -> list[str]:
         if arg.choice:
             lines.append(f"    one of: {', '.join(as_written(choice.value) for choice in arg.choice)}")
     lines += [f"and the arguments of {file}: its path depends on arguments" for file in includes]
-    return lines or ["the launch file declares no arguments"]
+    return lines
 
 
 def declared_arguments(path: Path | str) -> tuple[dict[str, Arg], list[str]]:
-    """Returns the arguments of a launch file and its includes by name, and includes whose path depends on arguments."""
+    """Returns the arguments of a launch file and its includes by name, with `PARAMS`, and includes whose path depends
+    on arguments.
+    """
     arguments: dict[str, Arg] = {}
-    return arguments, _collect_arguments(read_launch_file(Path(path)), arguments, [])
+    unread_files = _collect_arguments(read_launch_file(Path(path)), arguments, [])
+    arguments.setdefault(PARAMS.name, PARAMS)
+    return arguments, unread_files
 
 
 def _collect_arguments(launch: LaunchFile, arguments: dict[str, Arg], including_files: list[Path]) -> list[str]:

@@ -44,7 +44,6 @@ from dyn_service.parsing.transmissions import TAG as TRANSMISSION
 from dyn_service.parsing.urdf import loaded
 from dyn_service.parsing.urdf.loops import loop_joints
 from dyn_service.parsing.xml_elements import (
-    ALIKE,
     BEFORE_XML,
     CONSTRAINTS,
     GEOMETRY,
@@ -57,7 +56,7 @@ from dyn_service.parsing.xml_elements import (
     load,
     parse,
 )
-from dyn_service.support.suggestions import closest
+from dyn_service.support.suggestions import did_you_mean
 
 JOINTS = ("joint", "drake:joint")
 """Drake's tag for joints of types that URDF lacks."""
@@ -351,18 +350,16 @@ def _unknown_references(
     root: Element, links: Iterable[Link], joints: Iterable[Joint], closing: Iterable[Element], robot: Place
 ) -> Iterator[Note]:
     """Yields a warning for each joint or link that a simulator or ros2_control is told of and the robot lacks."""
-    joint_names = {joint.name for joint in joints} | {element.attributes.get("name", "") for element in closing}
-    names = joint_names | {link.name for link in links} | {WORLD}
+    joint_names = [*(joint.name for joint in joints), *(element.attributes.get("name", "") for element in closing)]
+    names = [*joint_names, *(link.name for link in links), WORLD]
     holders = [*root.all(TRANSMISSION), *root.all(CONTROL)]
     references = [(joint, "joint", "name", joint_names) for holder in holders for joint in holder.all("joint")]
     references += [(gazebo, "link or joint", "reference", names) for gazebo in root.all("gazebo")]
     for element, noun, attribute, known in references:
         name = element.attributes.get(attribute, "")
         if name and name not in known:
-            nearest = closest(name, known, ALIKE)
-            text = f"<{element.tag}> names {quoted(name)}, which is no {noun} of the robot"
-            place = replace(robot, line=element.line)
-            yield place.warning("unknown-reference", text, f"the nearest name is {quoted(nearest)}" if nearest else "")
+            text = f"<{element.tag}> names {quoted(name)}, which is no {noun} of the robot{did_you_mean(name, known)}"
+            yield replace(robot, line=element.line).warning("unknown-reference", text)
 
 
 def _refuse_other_formats(root: Element) -> None:

@@ -515,8 +515,9 @@ _DESCRIPTION = {
     "difference from its equations as a share of the rounding bound; `output`, the output with that error; `relative`, "
     "that difference divided by the output's largest entry; `states`, the number of states compared; `refused`, the "
     "error in chosen frames if that exceeded 1, or nil",
-    "notes": "of the import: `kind`, `element`, `text` and `line` in the file; those of kind `loop` name what closes "
-    "loops, is no loop joint and leaves efforts without an answer, see `load_robot`",
+    "notes": "of the import: `kind`, `element`, `text`, `line` in the file and the number of its [rule](rules.md), "
+    "`rule`, empty if it is no finding; those of kind `loop` name what closes loops, is no loop joint and leaves "
+    "efforts without an answer, see `load_robot`",
 }
 """The fields of `api.description.RobotDescription`."""
 

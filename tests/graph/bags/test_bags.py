@@ -44,13 +44,15 @@ from dyn_service.errors import (
     ResourceExhaustedError,
 )
 from dyn_service.graph.bags.mcap_records import MAGIC, Place, check_summary, places, repair
+from dyn_service.graph.bags.playing import Player
 from dyn_service.graph.bags.plotting import plot, signals
 from dyn_service.graph.bags.reader import BagReader, lines, size_text, summary
 from dyn_service.graph.bags.writer import BagWriter
 from dyn_service.messages import Message, all_types, ros_type
 from dyn_service.messages.builtin_interfaces import Duration, Time
 from dyn_service.messages.cdr import from_cdr, rihs01, to_cdr
-from dyn_service.messages.fields import fields_of
+from dyn_service.messages.dyn_service_msgs import PlantState
+from dyn_service.messages.fields import fields_of, schema
 from dyn_service.messages.geometry_msgs import Transform, TransformStamped, Twist, Vector3, Wrench, WrenchStamped
 from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import Imu, JointState, MultiDOFJointState
@@ -227,6 +229,28 @@ def test_bags_of_others_are_read(tmp_path: Path) -> None:
         assert {(signal.name, signal.value[0]) for signal in signals(reader, "/odd")} == {
             ("x", 1.5), ("count[0]", 1.0), ("count[1]", 2.0),
         }  # fmt: skip
+
+
+def test_states_of_an_earlier_plant_are_read_and_played(tmp_path: Path, socket_folder: Path) -> None:
+    """Without the last fields: they have their defaults. `dyn bag play` publishes only messages of the own type."""
+    path, fields = tmp_path / "earlier.mcap", schema(PlantState).splitlines()
+    assert fields[-2:] == ["string reason", "float64 answer_timeout"]
+    sent = PlantState(1, 4, 0.1, ("a",), [0.5], [0.1], [2.0], "active", "", 0.0, 1, True, 2, 1e-3, "f" * 32)
+    values = msgspec.structs.asdict(sent)
+    del values["answer_timeout"]
+    with path.open("wb") as stream:
+        writer = Ros2Writer(stream)
+        earlier = writer.register_msgdef("dyn_service_msgs/msg/PlantState", "\n".join(fields[:-1]))
+        writer.write_message("/plant_state", earlier, values, 1, 1)
+        writer.finish()
+    with BagReader(path) as reader:
+        assert [recorded.message for recorded in reader.messages()] == [sent]
+        player = Player(reader, [], socket_folder, say=print)
+        try:
+            player.run(lambda: True, delay_s=0.0)
+            assert player.played == 1
+        finally:
+            player.close()
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

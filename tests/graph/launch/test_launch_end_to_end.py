@@ -91,7 +91,7 @@ SEVERAL_WAYS = """launch:
         {{name: undriven, value: []}}, {{name: control_rate_hz, value: 500.0}}]}}
   - node:
       {{pkg: dyn_service, exec: controller, param: [{{name: endpoint, value: "{endpoint}"}},
-        {{name: request_timeout_s, value: 20.0}}, {{name: natural_frequency, value: 10.0}}]}}
+        {{name: natural_frequency, value: 10.0}}]}}
 """
 
 

@@ -346,7 +346,8 @@ launch:
         "where", "    default: $(endpoint dynamics)",
         "way: which", "    default: a", "    one of: a, b",
     ]  # fmt: skip
-    assert show_arguments(path) == own_sections
+    params = ["params: a parameter file with priority over the launch file", "    default: "]
+    assert show_arguments(path) == [*own_sections, *params]
     outer = tmp_path / "outer.launch.yaml"
     outer.write_text(
         """
@@ -358,11 +359,13 @@ launch:
 """
     )
     assert show_arguments(outer) == [
-        "extra", "    default: 1", *own_sections[2:],
+        "extra", "    default: 1", *own_sections[2:], *params,
         "and the arguments of $(var extra).yaml: its path depends on arguments",
     ]  # fmt: skip
     outer.write_text("launch: [executable: {cmd: touch started}]")
-    assert show_arguments(outer) == ["the launch file declares no arguments"]
+    assert show_arguments(outer) == params
+    outer.write_text("launch: [arg: {name: params, default: a}, executable: {cmd: touch started}]")
+    assert show_arguments(outer) == ["params", "    default: a"]
     assert not (tmp_path / "started").exists()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import zmq
@@ -20,15 +21,19 @@ from dyn_service.graph.middleware.node import Node
 from dyn_service.graph.middleware.pacing import Pacer
 from dyn_service.graph.middleware.stop import Stop
 from dyn_service.graph.middleware.telemetry import Telemetry
-from dyn_service.graph.nodes.controllers.computed_torque import ControllerParameters
+from dyn_service.graph.nodes.controllers.computed_torque import NODE, ControllerParameters
+from dyn_service.graph.nodes.controllers.controller_kind import run_controller
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.node import PlantLoop, PlantTopics, steps_between_states
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.messages.rosgraph_msgs import Clock
+from dyn_service.service.protocol import zmtp
+from dyn_service.service.server.answering.service import Service
 from dyn_service.support.arguments import NodeArguments, parse_arguments
 from dyn_service.support.parameters import NoParameters
 from tests.graph.launches import PATIENCE_S
 from tests.phrases import naming
+from tests.service.client.plain_server import PlainServer
 
 
 class Commanding:
@@ -130,6 +135,7 @@ def test_in_lockstep_time_stands_until_the_newest_state_is_answered(pendulum: Ro
     """Two steps for each answer; a state is sent again until it has one; an answer to an older one moves nothing."""
     with at_work(pendulum, tmp_path, **LOCKSTEP) as (controller, loop):
         first = controller.state()
+        assert first.answer_timeout == 10.0
         assert [controller.state() == first for _ in range(3)] == [True] * 3
         seen = []
         for _ in range(20):
@@ -150,7 +156,8 @@ def test_in_lockstep_a_controller_that_falls_silent_is_missed_at_the_same_step(p
     """However long the wall waits: twenty cycles of 2 ms after the command that was taken last. Then time stands."""
     with at_work(pendulum, tmp_path, **LOCKSTEP, lockstep_timeout_s=0.0) as (controller, loop):
         for k in range(10):
-            controller.answer(controller.state(lambda state, k=k: state.seq == 2 * k))
+            controller.answer(state := controller.state(lambda state, k=k: state.seq == 2 * k))
+        assert state.answer_timeout == np.inf
         loop._answer_timeout_s = 0.1  # only now: on a busy machine the start may take longer
         stopped = controller.state(lambda state: state.mode == "stopped" and state.armable)
         assert (stopped.cause, stopped.since) == ("missed", pytest.approx(0.018 + 0.040))
@@ -158,6 +165,42 @@ def test_in_lockstep_a_controller_that_falls_silent_is_missed_at_the_same_step(p
         assert loop.unanswered == 1
         controller.answer(stopped)
         assert controller.state(lambda state: state.seq > stopped.seq).mode in RUNNING
+
+
+@pytest.mark.parametrize("clock", ["lockstep", "real_time"])
+def test_a_late_answer_is_lost_except_in_lockstep(
+    pendulum: Robot, tmp_path: Path, socket_folder: Path, clock: str
+) -> None:
+    """A server takes a second for one update, four times `request_timeout_s`."""
+    service, was_slow = Service([pendulum]), False
+    controller = Node.alone("/controller", ControllerParameters(loads_rate_hz=0.0, rearm=True), tmp_path, zmq.Context())
+
+    def answer(request: bytes) -> bytes:
+        nonlocal was_slow
+        commands = loop.plant.safety.counters.commands
+        if commands >= 10 and not was_slow:
+            was_slow = True
+            time.sleep(1.0)
+        controller.stop.requested = commands >= 20
+        reply = service.handle(request, time.perf_counter_ns())
+        return zmtp.frame_header(0, len(reply)) + reply
+
+    with (
+        PlainServer(answer, socket_folder / "s") as server,
+        at_work(pendulum, tmp_path, clock=clock, control_rate_hz=500.0) as (_, loop),
+    ):
+        controller.parameters = msgspec.structs.replace(controller.parameters, endpoint=server.endpoint)
+        try:
+            run_controller(controller, NODE.spec)
+        finally:
+            controller.close()
+            controller.context.destroy(linger=0)
+        stats, counters = controller.telemetry.latest, loop.plant.safety.counters
+    if clock == "lockstep":
+        assert (stats["lost"], stats["answered"], loop.unanswered, counters.armed) == (0, stats["sent"], 0, 1)
+    else:
+        assert stats["lost"] == stats["sent"] - stats["answered"] >= 1
+        assert counters.armed > 1
 
 
 def test_faster_is_so_many_times_the_walls_time(pendulum: Robot, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ converted.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,17 @@ def test_loaded_over_a_socket(name: str, paths: dict[str, Path], tcp_server: Ser
         v = np.ones(robot.nv)
         q = robot.random_configuration(seed=0)
         assert_same(remote.inverse_dynamics(q, v, v), robot.inverse_dynamics(q, v, v))
+
+
+def test_notes_of_a_remote_robot_have_the_numbers_of_their_rules(tcp_server: Server) -> None:
+    """A mass below 1e-6 kg is a finding; the geometry that dynamics does not use is none."""
+    text = (URDF / "pendulum.urdf").read_text("utf-8").replace('name="pendulum"', 'name="light"', 1)
+    with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
+        for mass in ("1", "1e-7"):
+            remote = client.load_robot(re.sub('<mass value="[^"]*"', f'<mass value="{mass}"', text))
+            rules = {note.rule for note in remote.description.notes}
+            assert ("DYN105" in rules, "" in rules) == (mass == "1e-7", True)
+            client.unload_robot("light")
 
 
 @pytest.mark.parametrize(

@@ -317,7 +317,7 @@ def test_a_refused_client_gets_the_reason(folder: KeyFolder, serve: Callable[...
     unlisted = make_keys("panda", good.server)
     with (
         pytest.raises(PermissionDeniedError, match="does not let the key 'panda' in"),
-        Client(serving.endpoint, keys=unlisted, timeout_s=1.0) as client,
+        Client(serving.endpoint, keys=unlisted, timeout_s=WAIT_S) as client,
     ):
         client.list_robots()
 
@@ -329,7 +329,7 @@ def test_a_refused_client_gets_the_reason(folder: KeyFolder, serve: Callable[...
         asyncio.run(ask())
     with (
         pytest.raises(UnavailableError, match=naming("no server", "key")),
-        Client(serving.endpoint, keys=good, server_key=unlisted.public, timeout_s=1.0) as client,
+        Client(serving.endpoint, keys=good, server_key=unlisted.public, timeout_s=2.0) as client,
     ):
         client.list_robots()
 

@@ -9,7 +9,7 @@ Deadlines. An update that takes longer than `deadline_s` counts as a miss; the p
 and the late command is still sent, because it is newer than the held one. States that arrive meanwhile are skipped, not
 queued: there are no bursts. A response later than `request_timeout_s` is lost, and the loop goes on with the next
 state; a restarted server is simply queried again. If it has another model under the robot's name, it refuses the
-requests and the controller ends.
+requests and the controller ends. In lockstep no response is late: the loop waits for it as long as the plant does.
 
 Arming: see `control/controller.py`. The controller releases the plant when it ends, also if the law fails.
 
@@ -62,6 +62,7 @@ from dyn_service.messages import Message
 from dyn_service.messages.control_msgs import DynamicJointState, JointTrajectoryControllerState
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState
 from dyn_service.model.configuration import Configuration, Limits
+from dyn_service.service.client.retries import MAX_WAIT_S
 from dyn_service.service.client.sync import Client
 from dyn_service.support.parameters import in_range
 
@@ -227,7 +228,7 @@ def run_controller(node: Node[L], spec: LawSpec[L]) -> None:
     with Client(p.endpoint, timeout_s=p.connect_timeout_s, keys=p.keys or None) as client:
         with node.stop.at_once():  # a signal ends the wait for the server
             robot = client.robot(p.robot or only_robot(client.list_robots()))
-        loop = ControlLoop(node, robot, spec)
+        loop = ControlLoop(node, robot, spec, client)
         # never wait for a compiler
         client.timeout_s, client.compile_wait_s = p.request_timeout_s, 0.0
         loop.run()
@@ -242,11 +243,12 @@ def only_robot(names: list[str]) -> str:
 
 
 class ControlLoop(Generic[L]):
-    """The loop of one controller."""
+    """The loop of one controller. client: of a robot on a server, for its time limit."""
 
-    def __init__(self, node: Node[L], robot: RobotQueries, spec: LawSpec[L]) -> None:
+    def __init__(self, node: Node[L], robot: RobotQueries, spec: LawSpec[L], client: Client | None = None) -> None:
         p, configuration = node.parameters, robot.configuration
-        self.node, self.robot, self.configuration, self.spec = node, robot, configuration, spec
+        self.node, self.robot, self.configuration, self.spec, self.client = node, robot, configuration, spec, client
+        self.request_timeout_s = p.request_timeout_s
         self.names = configuration.velocity_names
         # 53 bits, since clients in other languages may read integers as doubles
         self.commander = commander(spec, p, robot, number=secrets.randbits(53), restarted=node.restarted)
@@ -317,11 +319,12 @@ class ControlLoop(Generic[L]):
         while not self.node.stop.requested:
             self.node.spin_once()
             # a turn may wait for two responses
-            self.node.beat(2.0 * p.request_timeout_s)
+            self.node.beat(2.0 * self.request_timeout_s)
             has_message = readable(self.states.socket, WAIT_MS, self.busy_poll_s)
             state = self.states.take(is_ready=True) if has_message else None
             if state is not None:
                 self._last, silent, timeout_s = state, 0, p.state_timeout_s
+                self._wait_with_plant(state)
                 if warning := self.following.rate_warning(state, self.requests.updates_us):
                     _LOG.warning("%s", warning)
                 if self.following.due(state):
@@ -334,6 +337,14 @@ class ControlLoop(Generic[L]):
             if now >= next_stats:
                 next_stats = now + STATS_PERIOD_S
                 self._stats(now)
+
+    def _wait_with_plant(self, state: PlantState) -> None:
+        """Sets the time limit of requests: in lockstep the plant never asks again, so its own limit holds."""
+        timeout_s = max(self.node.parameters.request_timeout_s, min(state.answer_timeout, MAX_WAIT_S))
+        if timeout_s != self.request_timeout_s:
+            self.request_timeout_s = timeout_s
+            if self.client is not None:
+                self.client.timeout_s = timeout_s
 
     def _control(self, state: PlantState) -> None:
         command = self.commander.answer(state, lambda question: self.requests.ask(state.stamp, report.UPDATE, question))

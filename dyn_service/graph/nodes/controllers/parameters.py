@@ -25,16 +25,16 @@ class LoopParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     endpoint: of the dynamics server. robot: its name there; may be empty if the server has one robot. rate_hz: commands
     per second. deadline_s: a later response counts as a deadline miss; 0 is one period. request_timeout_s: a later
-    response is lost. connect_timeout_s: longest wait for the server and the plant at the start. state_timeout_s:
-    longest time without a state of the plant. rearm: whether it arms a plant again that stopped under its command, or
-    under that of a controller that a launcher has replaced by it; else it ends. loads_rate_hz: rate of requests for
-    joint loads; 0 is never. delay_compensation: whether state and reference are taken at the middle of the time during
-    which the command will act; by default, except with closed loops, which a predicted position opens. assemble:
-    whether the loops of measured states are closed first, by the independent joints: errors of encoders open them.
-    keys: the key file, for a server with keys. plant_state: topic or endpoint of the plant's states. joint_commands:
-    topic or endpoint of the commands. record: whether the recording goes to the launcher. late_share: a run is clean if
-    at most this share of responses was late or lost. state_rate_hz: rate, in plant time, at which reference, error and
-    signals are published to subscribers; 0 is never.
+    response is lost, except in lockstep. connect_timeout_s: longest wait for the server and the plant at the start.
+    state_timeout_s: longest time without a state of the plant. rearm: whether it arms a plant again that stopped under
+    its command, or under that of a controller that a launcher has replaced by it; else it ends. loads_rate_hz: rate of
+    requests for joint loads; 0 is never. delay_compensation: whether state and reference are taken at the middle of the
+    time during which the command will act; by default, except with closed loops, which a predicted position opens.
+    assemble: whether the loops of measured states are closed first, by the independent joints: errors of encoders open
+    them. keys: the key file, for a server with keys. plant_state: topic or endpoint of the plant's states.
+    joint_commands: topic or endpoint of the commands. record: whether the recording goes to the launcher. late_share: a
+    run is clean if at most this share of responses was late or lost. state_rate_hz: rate, in plant time, at which
+    reference, error and signals are published to subscribers; 0 is never.
     """
 
     endpoint: str = "tcp://127.0.0.1:5755"

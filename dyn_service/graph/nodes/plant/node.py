@@ -96,7 +96,7 @@ class PlantLoop:
         self.max_steps = max(1, round(p.max_catch_up_s * p.rate_hz))
         self.slipped = self.unanswered = 0
         self.lateness = Lateness()
-        self._answer_timeout_s = p.lockstep_timeout_s
+        self._answer_timeout_s = p.lockstep_timeout_s or math.inf
         self._end_s = node.duration_s - ROUNDING_S if self._lockstep else math.inf
         self._next_publish = 0
         self._sent_seq, self._sent_s, self._first_sent_s = -1, 0.0, 0.0
@@ -180,7 +180,7 @@ class PlantLoop:
             # a refused command answers as well: else one bad command would stop the time
             if (command.session, command.state_seq) == (plant.safety.session, newest):
                 self._advance(self.steps_per_state)
-        elif plant.safety.mode in RUNNING and now - self._first_sent_s > self._answer_timeout_s > 0.0:
+        elif plant.safety.mode in RUNNING and now - self._first_sent_s > self._answer_timeout_s:
             self.unanswered += 1
             _LOG.warning(
                 "state %d (t = %g s) was not answered within %g s: the plant goes on without commands until it stops",
@@ -195,7 +195,7 @@ class PlantLoop:
 
     def _send(self, now: float) -> None:
         self._sent_s = now
-        self.topics.send(self.plant.publish())
+        self.topics.send(msgspec.structs.replace(self.plant.publish(), answer_timeout=self._answer_timeout_s))
 
     def _advance(self, steps: int) -> None:
         for _ in range(steps):
