@@ -206,7 +206,7 @@ def test_fmu_moves_as_simulate(version: int, tmp_path: Path) -> None:
 
 @needs_compiler
 def test_fmu_checks_the_damping_of_its_step(tmp_path: Path) -> None:
-    """One freedom: the rate of damping d of the crank is d / (G^T M G), and steps of rk4 are stable up to 2.785 of it."""
+    """One freedom: the rate of the crank's damping d is d / (G^T M G), and rk4 is stable up to 2.785 of it."""
     name = '<joint name="crank_joint" type="continuous">'
     text = (URDF / "four_bar.urdf").read_text("utf-8").replace(name, f'{name}<dynamics damping="1"/>')
     robot = Robot.from_urdf(text)

@@ -97,8 +97,8 @@ class ComputedTorque(EffortLaw):
         link, payload = message.header.frame_id, self._payload
         if payload is not None and payload.link != link and payload.mass:
             raise FailedPreconditionError(
-                f"the payload in use is of link '{payload.link}', found one of '{link}': run one payload estimator, and "
-                "start the controller again for a payload of another link"
+                f"the payload in use is of link '{payload.link}', found one of '{link}': run one payload estimator, "
+                "and start the controller again for another link"
             )
         xx, xy, xz, yy, yz, zz = message.inertia
         inertia = ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
