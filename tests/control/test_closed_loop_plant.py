@@ -20,6 +20,7 @@ from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import URDF
+from tests.loops import with_drives
 
 CRANK = {"crank_joint": 0.5}
 
@@ -63,6 +64,23 @@ def test_it_is_assembled_commanded_and_braked(four_bar: Robot, integrator: str) 
     plant.advance(15)
     assert np.abs(simulated.v).max() < 1e-12
     assert np.abs(four_bar.loop_error(simulated.q)).max() < 1e-12
+
+
+@pytest.mark.parametrize("integrator", ["auto", "stick_slip"])
+@pytest.mark.parametrize("driven", [("crank_joint",), ("crank_joint", "rocker_joint")])
+def test_braked_motions_keep_the_loops_closed(four_bar: Robot, driven: tuple[str, ...], integrator: str) -> None:
+    """A controller may ask for any state, and arm after the stop: also with brakes at more joints than are free, whose
+    equal decelerations no motion has. At the end the robot is at rest, without a rounding that opens the loop.
+    """
+    robot = Robot(with_drives(four_bar.evaluator.model.description, driven))
+    plant, simulated = plant_of(robot, integrator=integrator, brake_s=0.04)
+    assert commanded(plant, [0.02, 0.0, 0.0])
+    plant.advance(20)
+    plant.safety.shut("driver")
+    while simulated.v.any():
+        plant.advance(1)
+        robot.independent_motion(simulated.q, simulated.v)  # refuses velocities that open the loop
+        assert plant.counters.steps < 35  # 20 steps of motion, 10 of the brakes, the rest for their contradictions
 
 
 def test_brakes_that_hold_all_joints_need_no_steps(four_bar: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
