@@ -107,7 +107,7 @@ def beside_a_pendulum() -> Robot:
     return Robot.from_text(text.replace("</robot>", f"{link}{joint}</robot>"))
 
 
-def test_a_stop_by_damping_takes_energy_from_all_motions(four_bar: Robot) -> None:
+def test_a_stop_by_damping_takes_energy_from_all_motions(four_bar: Robot, caplog: pytest.LogCaptureFixture) -> None:
     plant, simulated = plant_of(four_bar, safe_stop="damping", damping_s=0.02, effort_ramp_s=1e-3)
     v = four_bar.independent_motion(simulated.q, np.zeros(3)).jacobian[:, 0] * 2.0
     changes = PlantChanges(plant, four_bar, PlantParameters(robot="-", initial_position=CRANK))
@@ -118,7 +118,9 @@ def test_a_stop_by_damping_takes_energy_from_all_motions(four_bar: Robot) -> Non
     kinetic = float(four_bar.energy(simulated.q, v).kinetic)
     assert effort @ v == pytest.approx(-2.0 * kinetic / 0.02)
     assert not effort[1:].any()
-    changes.set_state({"crank_joint": 1.0}, {})
+    with caplog.at_level("INFO"):
+        changes.set_state({"crank_joint": 1.0}, {})
+    assert "set_state: the loops were closed at the nearest position; 'coupler_joint' moved most, by" in caplog.text
     assert simulated.q[0] == 1.0
     assert np.abs(four_bar.loop_error(simulated.q)).max() < 1e-9
     changes.reset()
@@ -131,6 +133,9 @@ def test_other_engines_and_interfaces_are_refused(four_bar: Robot) -> None:
             plant_of(four_bar, engine=name, **({"fmu": "-"} if name == "fmu" else {}))
     with pytest.raises(InvalidArgumentError, match="position cannot be commanded"):
         plant_of(four_bar, command_interfaces=["position"])
+    for integrator in ("auto", "stick_slip"):
+        with pytest.raises(FailedPreconditionError, match=r"^overlay: it locks joints .* fixed in the robot's file"):
+            plant_of(four_bar, integrator=integrator, overlay={"locked": ["crank_joint"]})
 
 
 def test_controllers_move_the_independent_joints(four_bar: Robot) -> None:

@@ -321,6 +321,12 @@ def real_robot(robot: Robot, p: PlantParameters) -> Robot:
     real = robot.overlaid(unpack_overlay(p.overlay, "overlay"))
     if real.lead:
         raise InvalidArgumentError("overlay: found a batch of robots, expected one robot", path="overlay")
+    if real.closed_motion is not None and not real.free.all():
+        raise FailedPreconditionError(
+            f"overlay: it locks joints of robot '{robot.name}', which has closed loops; make them fixed in the robot's "
+            "file",
+            path="overlay",
+        )
     return real
 
 
@@ -747,22 +753,25 @@ def first_position(p: PlantParameters, robot: Robot) -> Array:
         FailedPreconditionError: The loops do not close there.
     """
     q = initial_position(p.initial_position, robot.configuration, robot.limits)
-    if robot.closed_motion is None:
-        return q
-    closed: Array = robot.assemble(q, fixed=fixed_joints(p.initial_position, robot.configuration))
-    change = np.abs(robot.configuration.difference(q, closed))
-    joint = robot.configuration.velocity_names[int(np.argmax(change))]
+    return q if robot.closed_motion is None else closed_position(robot, q, p.initial_position, "initial_position")
+
+
+def closed_position(robot: Robot, q: Array, values: Values, subject: str) -> Array:
+    """Returns the closed position nearest to q (nq,) in which the joints with values by name stand still, and logs how
+    far the others moved. subject: of the log.
+
+    Raises:
+        FailedPreconditionError: The loops do not close there.
+    """
+    names = {name.partition(".")[0] for name in values} if isinstance(values, dict) else set()
+    configuration = robot.configuration
+    closed: Array = robot.assemble(q, fixed=[name for name in configuration.names if name in names])
+    change = np.abs(configuration.difference(q, closed))
     _LOG.info(
-        "initial_position: the loops were closed at the nearest position; '%s' moved most, by %.3g rad | m",
-        joint, change.max(),
+        "%s: the loops were closed at the nearest position; '%s' moved most, by %.3g rad | m",
+        subject, configuration.velocity_names[int(np.argmax(change))], change.max(),
     )  # fmt: skip
     return closed
-
-
-def fixed_joints(positions: Values, configuration: Configuration) -> list[str]:
-    """Returns the joints whose positions are given by name, which stand still while loops are closed."""
-    names = {name.partition(".")[0] for name in positions} if isinstance(positions, dict) else set()
-    return [name for name in configuration.names if name in names]
 
 
 def values_by_joint(given_values: Values, names: Sequence[str], base: Array, subject: str) -> Array:
