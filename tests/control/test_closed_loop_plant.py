@@ -77,9 +77,13 @@ def test_braked_motions_keep_the_loops_closed(four_bar: Robot, driven: tuple[str
     assert commanded(plant, [0.02, 0.0, 0.0])
     plant.advance(20)
     plant.safety.shut("driver")
+    first = simulated.v[0]
     while simulated.v.any():
         plant.advance(1)
         robot.independent_motion(simulated.q, simulated.v)  # refuses velocities that open the loop
+        if len(driven) == 1:  # within 10 steps at a constant deceleration
+            speed = first * max(0.0, 1.0 - (plant.counters.steps - 20) / 10.0)
+            assert simulated.v[0] == pytest.approx(speed, rel=1e-12, abs=1e-12)
         assert plant.counters.steps < 35  # 20 steps of motion, 10 of the brakes, the rest for their contradictions
 
 
