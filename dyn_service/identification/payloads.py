@@ -297,7 +297,7 @@ class PayloadEstimator:
         self._equations = _Equations(robot, link, friction)
         self.forgetting_s, self.window_s, self.extent_m = forgetting_s, window_s, extent_m
         self._factor, self._variance = _prior_rows(self._equations), (0.01 * self._equations.scale) ** 2
-        self.changes = 0
+        self.changes = self._pauses = 0
         self.reset()
         # Once at rest, so that no window waits for a compiler and no estimate for a library.
         at_rest = np.zeros((3, robot.nv))
@@ -323,7 +323,8 @@ class PayloadEstimator:
     def update(self, q: Array, v: Array, tau: Array, dt: float) -> bool:
         """Takes a state, and returns whether it completed a window, in which case the estimate has changed.
 
-        The last state of a window takes the time of its queries, some ms; all others take a few us.
+        The last state of a window takes the time of its queries, some ms; all others take a few us. A state later than
+        a seventh of a window after the previous one begins a new window.
 
         Args:
             q: (nq,) rad | m.
@@ -332,8 +333,8 @@ class PayloadEstimator:
             dt: s since the previous update, more than 0.
 
         Raises:
-            InvalidArgumentError: dt is not positive, or so long that a window has fewer than 8 states; or a shape is
-                wrong.
+            InvalidArgumentError: dt is not positive, or 8 times in a row so long that a window has fewer than 8 states;
+                or a shape is wrong.
         """
         _positive(dt=dt)
         robot = self._equations.robot
@@ -341,16 +342,19 @@ class PayloadEstimator:
             if np.shape(value) != (count,):
                 text = f"{name} must have the shape ({count},), found {np.shape(value)}"
                 raise InvalidArgumentError(text, path=name)
-        begin = self._samples[-1][0] if self._samples else 0.0
-        self._samples.append((begin + dt, np.array(q), np.array(v), np.array(tau)))
-        if begin + dt - self._samples[0][0] < self.window_s - 0.5 * dt:
-            return False
-        columns = zip(*self._samples, strict=True)
-        t, q, v, tau = (np.array(column, dtype=np.float64) for column in columns)
-        if len(t) < 8:
+        self._pauses = self._pauses + 1 if dt > (1.0 + 1e-9) * self.window_s / 7.0 else 0
+        if self._pauses == 8:
             raise InvalidArgumentError(
                 f"window_s must be at least 8 updates of {dt:g} s, found {self.window_s:g}", path="window_s"
             )
+        if self._pauses:
+            self.interrupt()
+        begin = self._samples[-1][0] if self._samples else 0.0
+        self._samples.append((begin + dt, np.array(q), np.array(v), np.array(tau)))
+        if len(self._samples) < 8 or begin + dt - self._samples[0][0] < self.window_s - 0.5 * dt:
+            return False
+        columns = zip(*self._samples, strict=True)
+        t, q, v, tau = (np.array(column, dtype=np.float64) for column in columns)
         if all(np.isfinite(array).all() for array in (q, v, tau)):
             self._take(*self._equations.window(t, q, v, tau, mean_efforts=True), float(t[-1] - t[0]) / 2.0)
         half = int(np.searchsorted(t, (t[0] + t[-1]) / 2.0))

@@ -146,13 +146,14 @@ class OwnEngine(Engine):
 
         if self.closed_state is None:
             q, v = advance(self._step, acceleration, q, v, dt_s, self.substeps, on=self.configuration)
-        else:
-            v_begin = v
-            for k in range(self.substeps):
-                held = None if braked is None else v_begin + (k + 1) / self.substeps * (braked - v_begin)
-                q, v = self._step(acceleration, q, v, dt_s / self.substeps, on=self.configuration)
-                q, v = self.closed_state(q, v, held)
-        return q, v if braked is None else np.where(np.isnan(braked), v, braked)
+            return q, v if braked is None else np.where(np.isnan(braked), v, braked)
+        v_begin = v
+        for k in range(self.substeps):
+            held = None if braked is None else v_begin + (k + 1) / self.substeps * (braked - v_begin)
+            q, v = self._step(acceleration, q, v, dt_s / self.substeps, on=self.configuration)
+            q, v = self.closed_state(q, v, held)
+        # Brakes at more joints than the loops leave free contradict each other: the loops win.
+        return q, v if braked is None else self.closed_state(q, v, None)[1]
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:
         return self.forward_dynamics(q, v, self._with_wrenches(q, tau))
@@ -209,6 +210,8 @@ class StickSlipEngine(Engine):
                 q, v = self._loops.closed_state(q, v, brakes)
             self._solutions.append(solution)
             self._step_count += 1
+        if self._loops is not None and braked is not None:
+            v = self._loops.closed_state(q, v)[1]  # as in `OwnEngine`
         return q, v
 
     def acceleration(self, q: Array, v: Array, tau: Array) -> Array:

@@ -20,13 +20,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dyn_service.api.arrays import Array
+from dyn_service.api.arrays import Array, found, numbers
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import NotFoundError
 from dyn_service.graph.report import page
@@ -328,20 +329,39 @@ def duty_cycle(
 
     Returns:
         `joint`, `turned` (rad | m, the sum of |v| dt), and for each measure its equivalent load; NaN if it never moves.
+
+    Raises:
+        InvalidArgumentError: An array has the wrong shape or numbers that are not finite, the times do not increase, or
+            the exponent is not positive and finite.
+        NotFoundError: The robot has no such joint.
     """
+    if not 0.0 < exponent < math.inf:
+        raise wrong("exponent", f"expected a positive, finite number, found {exponent:g}")
     options: dict[str, Any] = {"joints": list(joints)} if joints else {}
     loads = Loads(robot, {**options, "wrenches": list(wrenches)})
     check_names("motion", "array of the recording called", ("t", *Loads.required), motion)
-    measures = loads({name: motion[name] for name in Loads.required})["load"]
-    dt = np.gradient(motion["t"])
+    arrays: dict[str, Array] = {}
+    for name, width in {"t": (), "q": (robot.nq,), "v": (robot.nv,), "a": (robot.nv,)}.items():
+        array = numbers(motion[name])
+        shape = (len(arrays.get("t", np.ravel(motion["t"]))), *width)
+        if array is None or array.shape != shape or not np.isfinite(array).all():
+            fault = found(motion[name]) if array is None or array.shape != shape else "numbers that are not"
+            raise wrong(f"motion.{name}", f"expected finite numbers of shape {shape}, found {fault}")
+        arrays[name] = array
+    t, v = arrays.pop("t"), arrays["v"]
+    if len(t) < 2 or not (np.diff(t) > 0.0).all():
+        raise wrong("motion.t", "expected at least two times, which increase")
+    measures, dt = loads(arrays)["load"], np.gradient(t)
     rows = []
     for j, joint in enumerate(loads.joints):
         moving = loads.entry[j] >= 0
-        weight = np.abs(motion["v"][:, loads.entry[j]]) * dt if moving else np.zeros(len(dt))
+        weight = np.abs(v[:, loads.entry[j]]) * dt if moving else np.zeros(len(dt))
         travel = float(weight.sum())
         row: dict[str, Any] = {"joint": joint, "turned": travel}
         for m, measure in enumerate(MEASURES):
-            power = (weight * np.abs(measures[:, j, m]) ** exponent).sum()
-            row[measure] = float((power / travel) ** (1 / exponent)) if travel else float("nan")
+            load = np.abs(measures[:, j, m])
+            scale = float(load.max()) or 1.0  # large exponents would overflow
+            power = float((weight * (load / scale) ** exponent).sum())
+            row[measure] = scale * (power / travel) ** (1 / exponent) if travel else float("nan")
         rows.append(row)
     return rows

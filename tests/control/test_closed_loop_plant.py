@@ -20,6 +20,7 @@ from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.conftest import URDF
+from tests.loops import with_drives
 
 CRANK = {"crank_joint": 0.5}
 
@@ -65,6 +66,27 @@ def test_it_is_assembled_commanded_and_braked(four_bar: Robot, integrator: str) 
     assert np.abs(four_bar.loop_error(simulated.q)).max() < 1e-12
 
 
+@pytest.mark.parametrize("integrator", ["auto", "stick_slip"])
+@pytest.mark.parametrize("driven", [("crank_joint",), ("crank_joint", "rocker_joint")])
+def test_braked_motions_keep_the_loops_closed(four_bar: Robot, driven: tuple[str, ...], integrator: str) -> None:
+    """A controller may ask for any state, and arm after the stop: also with brakes at more joints than are free, whose
+    equal decelerations no motion has. At the end the robot is at rest, without a rounding that opens the loop.
+    """
+    robot = Robot(with_drives(four_bar.evaluator.model.description, driven))
+    plant, simulated = plant_of(robot, integrator=integrator, brake_s=0.04)
+    assert commanded(plant, [0.02, 0.0, 0.0])
+    plant.advance(20)
+    plant.safety.shut("driver")
+    first = simulated.v[0]
+    while simulated.v.any():
+        plant.advance(1)
+        robot.independent_motion(simulated.q, simulated.v)  # refuses velocities that open the loop
+        if len(driven) == 1:  # within 10 steps at a constant deceleration
+            speed = first * max(0.0, 1.0 - (plant.counters.steps - 20) / 10.0)
+            assert simulated.v[0] == pytest.approx(speed, rel=1e-12, abs=1e-12)
+        assert plant.counters.steps < 35  # 20 steps of motion, 10 of the brakes, the rest for their contradictions
+
+
 def test_brakes_that_hold_all_joints_need_no_steps(four_bar: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
     """At rest, if the loops leave nothing free; a pendulum beside the linkage swings on."""
     steps: list[int] = []
@@ -89,7 +111,7 @@ def beside_a_pendulum() -> Robot:
     return Robot.from_text(text.replace("</robot>", f"{link}{joint}</robot>"))
 
 
-def test_a_stop_by_damping_takes_energy_from_all_motions(four_bar: Robot) -> None:
+def test_a_stop_by_damping_takes_energy_from_all_motions(four_bar: Robot, caplog: pytest.LogCaptureFixture) -> None:
     plant, simulated = plant_of(four_bar, safe_stop="damping", damping_s=0.02, effort_ramp_s=1e-3)
     v = four_bar.independent_motion(simulated.q, np.zeros(3)).jacobian[:, 0] * 2.0
     changes = PlantChanges(plant, four_bar, PlantParameters(robot="-", initial_position=CRANK))
@@ -100,7 +122,9 @@ def test_a_stop_by_damping_takes_energy_from_all_motions(four_bar: Robot) -> Non
     kinetic = float(four_bar.energy(simulated.q, v).kinetic)
     assert effort @ v == pytest.approx(-2.0 * kinetic / 0.02)
     assert not effort[1:].any()
-    changes.set_state({"crank_joint": 1.0}, {})
+    with caplog.at_level("INFO"):
+        changes.set_state({"crank_joint": 1.0}, {})
+    assert "set_state: the loops were closed at the nearest position; 'coupler_joint' moved most, by" in caplog.text
     assert simulated.q[0] == 1.0
     assert np.abs(four_bar.loop_error(simulated.q)).max() < 1e-9
     changes.reset()
@@ -113,6 +137,9 @@ def test_other_engines_and_interfaces_are_refused(four_bar: Robot) -> None:
             plant_of(four_bar, engine=name, **({"fmu": "-"} if name == "fmu" else {}))
     with pytest.raises(InvalidArgumentError, match="position cannot be commanded"):
         plant_of(four_bar, command_interfaces=["position"])
+    for integrator in ("auto", "stick_slip"):
+        with pytest.raises(FailedPreconditionError, match=r"^overlay: it locks joints .* fixed in the robot's file"):
+            plant_of(four_bar, integrator=integrator, overlay={"locked": ["crank_joint"]})
 
 
 def test_controllers_move_the_independent_joints(four_bar: Robot) -> None:

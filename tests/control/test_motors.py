@@ -154,7 +154,14 @@ def test_a_sagging_supply_lowers_the_line_while_it_lasts() -> None:
     [
         (f"{ELECTRIC}, {HEAT}", {"winding_celsius": {"turm": 90.0}}, ["winding_celsius", "'turm'", "turn"]),
         (ELECTRIC, {"winding_celsius": {"turn": 90.0}}, ["winding_celsius", "thermal_resistance", "none"]),
+        (f"{ELECTRIC}, {HEAT}", {"winding_celsius": {"turn": np.inf}}, ["winding_celsius", "'turn' is inf", "-273.15"]),
+        (f"{ELECTRIC}, {HEAT}", {"winding_celsius": {"turn": -300.0}}, ["winding_celsius", "-300", "-273.15"]),
         (ELECTRIC, {"supply_sags": [SupplySag(share=0.5)]}, ["supply_sags", "voltage_limit"]),
+        (
+            f"{ELECTRIC}, voltage_limit: {U}",
+            {"supply_sags": [SupplySag(share=1.0), SupplySag(share=0.5, from_s=2.0, until_s=1.0)]},
+            ["supply_sags[1]", "from_s is 2", "until_s 1", "from_s < until_s"],
+        ),
         (
             f"torque_constant: 0.5, gear_ratio: {N}, resistance: {R}, voltage_limit: {U}",
             {},

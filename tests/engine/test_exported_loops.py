@@ -196,8 +196,25 @@ def test_fmu_moves_as_simulate(version: int, tmp_path: Path) -> None:
         other = Unit(tmp_path)
         other.begin(values["position"], np.zeros(3), values["effort"])
         assert other.step(0.0, 1e-3) == 3
-        assert "is not finite" in other.messages[0]
+        assert "is not finite after t = 0 s: a loop is open or opens, a joint without a drive" in other.messages[0]
+        assert other.messages[0].endswith("begin at a closed state")
     options: dict[str, Any]
     for options in ({"payload": "coupler"}, {"friction": True}):
         with pytest.raises(UnimplementedError, match="no parameters of payload and friction"):
             robot.export_fmu(tmp_path / "refused.fmu", **options)
+
+
+@needs_compiler
+def test_fmu_checks_the_damping_of_its_step(tmp_path: Path) -> None:
+    """One freedom: the rate of the crank's damping d is d / (G^T M G), and rk4 is stable up to 2.785 of it."""
+    name = '<joint name="crank_joint" type="continuous">'
+    text = (URDF / "four_bar.urdf").read_text("utf-8").replace(name, f'{name}<dynamics damping="1"/>')
+    robot = Robot.from_urdf(text)
+    q, rest = robot.assemble(robot.neutral()), np.zeros(3)
+    longest = 2.785 * float(robot.independent_motion(q, rest).mass_matrix[0, 0])
+    zipfile.ZipFile(robot.export_fmu(tmp_path / "damped.fmu", dt=1e-5)).extractall(tmp_path)
+    for share, status in ((0.99, 0), (1.02, 3)):
+        unit = Unit(tmp_path)
+        unit.begin(q, rest, rest, dt=share * longest)
+        assert unit.step(0.0, share * longest) == status, unit.messages
+    assert "is unstable at t = 0 s" in unit.messages[0]

@@ -193,7 +193,8 @@ def test_recursive_estimate_and_its_memory() -> None:
 def message(estimate: PayloadEstimate, robot: Robot, **changes: Any) -> LinkPayload:
     x = values(estimate).tolist()
     fields = {"mass": x[0], "com": x[1:4], "inertia": x[4:], "errors": estimate.standard_errors.tolist()}
-    return LinkPayload(Header(frame_id=estimate.link), **{**fields, "fingerprint": robot.fingerprint, **changes})
+    fields |= {"header": Header(frame_id=estimate.link), "fingerprint": robot.fingerprint}
+    return LinkPayload(**{**fields, **changes})
 
 
 def test_computed_torque_with_the_estimate_tracks_better() -> None:
@@ -234,6 +235,36 @@ def test_computed_torque_with_the_estimate_tracks_better() -> None:
         law.take_payload(message(estimator.estimate, robot, fingerprint="other"))
     with pytest.raises(InvalidArgumentError, match="inertia"):
         law.take_payload(message(estimator.estimate, robot, inertia=[0.0]))
+    # What the model would refuse in the next update, which would end the controller, is refused here.
+    for changes, error, words in (
+        ({"mass": -1.0}, InvalidArgumentError, "mass of at least 0 kg, found -1"),
+        ({"inertia": [1.0, 0.0, 0.0, 1e-3, 0.0, 1e-3]}, InvalidArgumentError, "physically possible"),
+        ({"errors": [0.01, *[np.nan] * 9]}, InvalidArgumentError, "errors must be at least 0"),
+        ({"errors": [-1.0] * 10}, InvalidArgumentError, "errors must be at least 0"),
+        ({"header": Header(frame_id="panda_link5")}, FailedPreconditionError, "'panda_hand', found one of 'panda_link"),
+    ):
+        with pytest.raises(error, match=words):
+            law.take_payload(message(estimator.estimate, robot, **changes))
+    fresh = ComputedTorque.of_frequency(robot, 30.0, 1.0, payload_error=0.05)
+    with pytest.raises(NotFoundError, match="'gripper'"):
+        fresh.take_payload(message(estimator.estimate, robot, header=Header(frame_id="gripper")))
+    assert law.signals()["payload_mass"] == pytest.approx(1.0, abs=0.02)
+    loop.run(0.01)
+
+
+def test_pauses_begin_new_windows() -> None:
+    """States are lost for longer than a window, and for half of one: neither ends the estimate, nor is one used."""
+    recording = carried(1, Overlay(BRICK), seconds=3.0)
+    tau = recording["tau"].copy()
+    tau[1:] = (tau[1:] + tau[:-1]) / 2.0
+    estimator, previous, windows = PayloadEstimator(panda(), "panda_hand"), -1, 0
+    for k in (*range(2), *range(102, 400), *range(425, 750)):  # pauses of 0.4 s and 0.1 s, a window has 0.2 s
+        dt = (k - previous) / 250.0
+        windows += estimator.update(recording["q"][k], recording["v"][k], tau[previous + 1 : k + 1].mean(axis=0), dt)
+        previous = k
+    # 298 and 325 states: a window ends at the 51st, and every 25 states from then on
+    assert windows == estimator.windows == 10 + 11
+    assert (estimator.estimate.mass, estimator.changes) == (pytest.approx(1.0, abs=0.01), 0)
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,18 @@ def test_a_duty_cycle(arm: Robot) -> None:
     )  # of the step's sample
     assert np.isclose(shoulder["axial"], 5 * G)
     assert np.isnan(elbow["drive"])
+    assert np.isclose(duty_cycle(arm, motion, exponent=400.0)[0]["axial"], 5 * G)
+    for change, words in (
+        ({"t": t[::-1]}, ["motion.t", "increase"]),
+        ({"t": t[:1], "q": np.zeros((1, 2)), "v": v[:1], "a": v[:1]}, ["motion.t", "two times"]),
+        ({"t": t[:500]}, ["motion.q", "(500, 2)", "(1001, 2)"]),
+        ({"v": np.nan * v}, ["motion.v", "finite", "not"]),
+    ):
+        with pytest.raises(InvalidArgumentError, match=naming(*words)):
+            duty_cycle(arm, {**motion, **change})
+    for exponent in (0.0, -3.0, np.nan, np.inf):
+        with pytest.raises(InvalidArgumentError, match=naming("exponent", "positive, finite", f"{exponent:g}")):
+            duty_cycle(arm, motion, exponent=exponent)
 
 
 def test_rounding_errors_do_not_look_like_loads(tmp_path: Path) -> None:

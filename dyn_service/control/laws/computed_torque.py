@@ -42,6 +42,7 @@ class ComputedTorque(EffortLaw):
         self.model, self.kp, self.kd, self.payload_error = model, kp, kd, payload_error
         # From the beginning, so that the kernel with payloads is compiled before the loop begins.
         self.overlay = Overlay(payloads=Payload(model.link_names[-1], 0.0)) if payload_error else None
+        self._q: Array = model.configuration.neutral
 
     @classmethod
     def of_frequency(
@@ -59,6 +60,7 @@ class ComputedTorque(EffortLaw):
 
     def update(self, state: RobotState, reference: Reference, dt: float) -> Array:
         """The efforts. Query: `computed_torque`."""
+        self._q = state.q
         return self.model.computed_torque(state.q, state.v, *reference, kp=self.kp, kd=self.kd, overlay=self.overlay)
 
     def exchanged(self, law: Law) -> Law:
@@ -71,8 +73,9 @@ class ComputedTorque(EffortLaw):
         """Uses an estimated payload from now on, if its mass has a standard error of at most `payload_error`.
 
         Raises:
-            FailedPreconditionError: It was estimated for another model.
+            FailedPreconditionError: It was estimated for another model, or the payload in use is of another link.
             InvalidArgumentError: A number has the wrong shape or value.
+            NotFoundError: The robot has no such link.
         """
         model = self.model.description.fingerprint
         if not self.payload_error:
@@ -87,17 +90,34 @@ class ComputedTorque(EffortLaw):
                 f"a payload must have 6 numbers of inertia and 10 errors, found {len(message.inertia)} and "
                 f"{len(message.errors)}"
             )
-        if message.errors[0] <= self.payload_error:
-            xx, xy, xz, yy, yz, zz = message.inertia
-            inertia = ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
-            self.overlay = Overlay(Payload(message.header.frame_id, message.mass, message.com, inertia))
+        if not (np.array(message.errors) >= 0.0).all():  # negated, so that NaN is refused
+            raise InvalidArgumentError(f"a payload's errors must be at least 0, found {message.errors}")
+        if message.errors[0] > self.payload_error:
+            return
+        link, payload = message.header.frame_id, self._payload
+        if payload is not None and payload.link != link and payload.mass:
+            raise FailedPreconditionError(
+                f"the payload in use is of link '{payload.link}', found one of '{link}': run one payload estimator, "
+                "and start the controller again for another link"
+            )
+        xx, xy, xz, yy, yz, zz = message.inertia
+        inertia = ((xx, xy, xz), (xy, yy, yz), (xz, yz, zz))
+        overlay, rest = Overlay(Payload(link, message.mass, message.com, inertia)), np.zeros(self.model.nv)
+        # Once here, because an impossible payload must not end the controller in its next update.
+        self.model.computed_torque(self._q, rest, self._q, rest, rest, kp=self.kp, kd=self.kd, overlay=overlay)
+        self.overlay = overlay
 
     def signals(self) -> Mapping[str, Array | float]:
         """payload_mass: of the payload in use, kg; only with `payload_error`."""
+        payload = self._payload
+        return {} if payload is None else {"payload_mass": float(np.asarray(payload.mass))}
+
+    @property
+    def _payload(self) -> Payload | None:
         if self.overlay is None:
-            return {}
+            return None
         assert isinstance(self.overlay.payloads, Payload)
-        return {"payload_mass": float(np.asarray(self.overlay.payloads.mass))}
+        return self.overlay.payloads
 
 
 def gains(natural_frequency: float | Sequence[float], damping_ratio: float, n: int) -> tuple[Array, Array]:

@@ -41,6 +41,8 @@ from dyn_service.simulation.divergence import no_longer_finite
 from dyn_service.simulation.engines import Engine
 
 MAX_DELAY_STEPS = 10_000
+_ROUNDING = 1e-9
+"""Share of a step's first speeds that is rounding where they should end."""
 
 
 @dataclass
@@ -306,7 +308,12 @@ class SimulatedRobot:
         if self.free is not None:
             # NaN tells the engine which entries no brake holds.
             braked_speed[self.free] = np.nan
+            previous_speed = np.abs(self.v).max()
             self.q, self.v = self.engine.step(self.q, self.v, np.where(self.free, effort, 0.0), self.dt_s, braked_speed)
+            # What is left of a motion that brakes and loops have ended is rounding, which no loop closes.
+            ended = self.brakes_hold_all and not braked_speed[~self.free].any()
+            if ended and np.abs(self.v).max() <= _ROUNDING * previous_speed:
+                self.v = np.zeros_like(self.v)
             return
         self.q = self.configuration.integrate(self.q, 0.5 * (self.v + braked_speed), self.dt_s)
         self.v = braked_speed

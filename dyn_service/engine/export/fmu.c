@@ -24,6 +24,13 @@ enum { OK = 0, ERROR = 3 };
 #define MOST_STEPS 1e9
 enum { INSTANTIATED, INITIALIZING, STEPPING, TERMINATED };
 
+#ifdef CLOSED_LOOPS /* where functions have no result */
+#define NO_NUMBER "a loop is open or opens, a joint without a drive has an effort, dt is too long, or the position " \
+                  "is irregular; begin at a closed state"
+#else
+#define NO_NUMBER "a position, velocity, effort or parameter is too large"
+#endif
+
 typedef struct {
     double x[COUNT];
     int64_t mode, known; /* whether steps from the position `checked` are stable */
@@ -193,6 +200,14 @@ static double damping_rate(Instance *c, const Numbers *with) /* 1/s, the largest
     double v[NV], back[NV], a[NV], b[NV], still[NV] = {0.0}, rate = 0.0, size = 1.0;
     for (int k = 0; k < NV; k++)
         v[k] = 1.0 / (k + 1);
+#ifdef CLOSED_LOOPS /* other velocities would open them: those to which the drives and the weight accelerate */
+    for (int k = 0; k < NV; k++)
+        a[k] = drives[k] * v[k];
+    accelerate(c, with, still, a, v);
+    size = 0.0;
+    for (int k = 0; k < NV; k++)
+        size = fmax(size, fabs(v[k])); /* NaN counts as 0: DoStep fails at irregular positions anyway */
+#endif
     for (int n = 0; n < 100 && size > 0.0; n++) {
         double next = 0.0;
         for (int k = 0; k < NV; k++)
@@ -253,8 +268,7 @@ EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, siz
         known = known || needs;
         values[k] = x[n];
         if (!isfinite(values[k]))
-            return failed(c, "'%s' is not finite at t = %g s: a position, velocity, effort or parameter is too large",
-                          names[n], x[TIME]);
+            return failed(c, "'%s' is not finite at t = %g s: " NO_NUMBER, names[n], x[TIME]);
     }
     return OK;
 }
@@ -308,7 +322,7 @@ static int advance(Instance *c, double at, double length)
                             next + NQ, c->w);
         for (int n = 0; n < NV; n++)
             if (!isfinite(next[NQ + n]))
-                return failed(c, "'%s' is not finite after t = %g s", names[VELOCITY + n], x[TIME]);
+                return failed(c, "'%s' is not finite after t = %g s: " NO_NUMBER, names[VELOCITY + n], x[TIME]);
         memcpy(x + POSITION, next, sizeof next);
         x[TIME] = k < count ? at + k * dt : at + length;
     }

@@ -390,6 +390,10 @@ def _header(
         "int quaternions": [*(str(part.start + inner.start) for part, inner in turning if inner.stop), "-1"],
     }
     sizes = {"FMI": version, "TOKEN": f'"{token}"', "NQ": configuration.nq, "NV": configuration.nv}
+    if robot.closed_motion is not None:
+        sizes["CLOSED_LOOPS"] = 1
+        drives = np.ones(robot.nv) if robot.closed_motion.driven is None else robot.closed_motion.driven
+        lists["double drives"] = (float(drive).hex() for drive in drives)
     sizes |= {"SPACING": repr(SPACING), "LARGEST_SHARE": repr(largest_share)}
     sizes["WORKSPACE"] = max(function.workspace(machine) for function in models.values())
     sizes |= {name: f"{function.name}_eval" for name, function in models.items()}

@@ -91,7 +91,7 @@ class PayloadEstimatorNode(Node[PayloadEstimatorParameters]):
             )
         last, missed_count = self._last, self.states.missed
         self._last = state
-        if last is None or (state.session, state.epoch, ACTIVE, missed_count) != (
+        if last is None or state.stamp < last.stamp or (state.session, state.epoch, ACTIVE, missed_count) != (
             last.session, last.epoch, state.mode, self._missed
         ):  # fmt: skip
             self.estimator.interrupt()

@@ -271,7 +271,7 @@ class Amplifier:
     simulated, interfaces = False, ("effort", "position", "velocity")
 
     def __init__(self, joints):
-        self.configuration, self.currents = joints, np.zeros(1)
+        self.configuration, self.currents = joints, np.zeros(joints.nv)
 
     def open(self):
         return self.read()
@@ -283,7 +283,7 @@ class Amplifier:
         self.currents = to.effort
 
     def read(self):
-        return Reading(np.zeros(1), np.zeros(1), self.currents)
+        return Reading(np.zeros(self.configuration.nq), np.zeros(self.configuration.nv), self.currents)
 
     def close(self):
         pass
@@ -307,7 +307,16 @@ def test_a_driver_that_takes_currents_gets_and_gives_them_by_the_gains_of_the_jo
     hardware.write_set_point(SetPoint("position", np.zeros(1), np.zeros(1), np.array([-2.0])), brakes=False)
     assert hardware.hardware.currents.tolist() == [0.5]
     assert hardware.read().effort.tolist() == [-2.0]
-    with pytest.raises(DynError, match=r"driver_effort is current: expected a motor of each joint .* of hinge"):
+    with pytest.raises(DynError, match=r"driver_effort is current: expected a motor of each driven joint .* of hinge"):
         make_plant(Robot.from_urdf(URDF / "pendulum.urdf"), PlantParameters(robot="-", **settings), session=1)
     with pytest.raises(DynError, match="driver_effort: expected a driver"):
         make_plant(robot, PlantParameters(robot="-", driver_effort="current"), session=1)
+    # Joints without a drive have no motor: those that loops move, and the root of a floating robot.
+    for name, root, driven in (("four_bar", "fixed", "crank_joint"), ("pendulum", "floating", "hinge")):
+        joints.write_text(f"robot: {name}\nmotors:\n  {driven}: {{torque_constant: 0.1, gear_ratio: 20}}\n")
+        robot = Robot.from_urdf(URDF / f"{name}.urdf", joints=joints, root=root)
+        hardware = make_plant(robot, PlantParameters(robot="-", **settings), session=1).robot
+        only = np.array([joint == driven for joint in robot.configuration.velocity_joints])
+        hardware.write(np.where(only, 3.0, 0.0), brakes=False)
+        assert hardware.hardware.currents.tolist() == np.where(only, 1.5, 0.0).tolist()
+        assert hardware.read().effort.tolist() == np.where(only, 3.0, 0.0).tolist()

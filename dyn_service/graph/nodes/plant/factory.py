@@ -185,7 +185,7 @@ def make_hardware(robot: Robot, p: PlantParameters) -> Hardware:
     path = Path(p.driver)
     if not path.is_file():
         raise NotFoundError(f"driver: there is no file {p.driver!r}", path="driver")
-    gain = current_gains(robot) if p.driver_effort == "current" else None
+    gain = current_gains(robot, undriven_entries(p, robot)) if p.driver_effort == "current" else None
     hardware = _connected(path, configuration, limits, p)
     missing = [name for name in _MEMBERS if not hasattr(hardware, name)]
     if missing:
@@ -203,18 +203,19 @@ def make_hardware(robot: Robot, p: PlantParameters) -> Hardware:
     return Driver(hardware, gain)
 
 
-def current_gains(robot: Robot) -> Array:
-    """Returns the effort per current (nv,) N m/A | N/A of the motors of a robot's joint file.
+def current_gains(robot: Robot, undriven: NDArray[np.bool_]) -> Array:
+    """Returns the effort per current (nv,) N m/A | N/A of the motors of a robot's joint file; 1 of undriven entries,
+    whose efforts are 0.
 
     Raises:
-        InvalidArgumentError: A joint has no motor there.
+        InvalidArgumentError: A driven joint has no motor there.
     """
     motors, joints = motors_of(robot), robot.configuration.velocity_joints
-    missing = [name for index, name in enumerate(joints) if index not in motors]
+    missing = [name for index, name in enumerate(joints) if index not in motors and not undriven[index]]
     if missing:
-        text = "expected a motor of each joint in the joint file, found none of"
+        text = "expected a motor of each driven joint in the joint file, found none of"
         raise InvalidArgumentError(f"driver_effort is current: {text} {', '.join(missing)}", path="driver_effort")
-    return np.array([motors[index].gain for index in range(robot.nv)])
+    return np.array([1.0 if undriven[index] else motors[index].gain for index in range(robot.nv)])
 
 
 def _connected(path: Path, configuration: Configuration, limits: Limits, p: PlantParameters) -> Hardware:
@@ -232,6 +233,7 @@ def _connected(path: Path, configuration: Configuration, limits: Limits, p: Plan
 
 _MOST_PARTS = 4
 """Most parts of a step of rk4 that `auto` chooses: in real time `stick_slip` takes less than more of them."""
+_ABSOLUTE_ZERO = -273.15
 _LOG = logging.getLogger(__name__)
 
 
@@ -319,6 +321,12 @@ def real_robot(robot: Robot, p: PlantParameters) -> Robot:
     real = robot.overlaid(unpack_overlay(p.overlay, "overlay"))
     if real.lead:
         raise InvalidArgumentError("overlay: found a batch of robots, expected one robot", path="overlay")
+    if real.closed_motion is not None and not real.free.all():
+        raise FailedPreconditionError(
+            f"overlay: it locks joints of robot '{robot.name}', which has closed loops; make them fixed in the robot's "
+            "file",
+            path="overlay",
+        )
     return real
 
 
@@ -488,7 +496,14 @@ def make_motors(robot: Robot, real: Robot, p: PlantParameters, free: NDArray[np.
             hot = ", ".join(names[k] for k, motor in motors.items() if motor.thermal_resistance is not None) or "none"
             text = f"'{name}' has no motor with a thermal_resistance in the joint file; joints with one: {hot}"
             raise InvalidArgumentError(f"actuators.winding_celsius: {text}", path="actuators.winding_celsius")
+        if not _ABSOLUTE_ZERO < celsius < np.inf:
+            text = f"'{name}' is {celsius:g}: expected more than {_ABSOLUTE_ZERO} and finite"
+            raise InvalidArgumentError(f"actuators.winding_celsius: {text}", path=f"actuators.winding_celsius.{name}")
         start[names.index(name)] = celsius
+    for k, sag in enumerate(p.actuators.supply_sags):
+        if not sag.from_s < sag.until_s:
+            text = f"from_s is {sag.from_s:g}, until_s {sag.until_s:g}: expected from_s < until_s"
+            raise InvalidArgumentError(f"actuators.supply_sags[{k}]: {text}", path=f"actuators.supply_sags[{k}]")
     if p.actuators.supply_sags and not any(np.isfinite(motor.voltage_limit) for motor in motors.values()):
         text = "expected none without a motor that has a voltage_limit in the joint file"
         raise InvalidArgumentError(f"actuators.supply_sags: {text}", path="actuators.supply_sags")
@@ -738,22 +753,25 @@ def first_position(p: PlantParameters, robot: Robot) -> Array:
         FailedPreconditionError: The loops do not close there.
     """
     q = initial_position(p.initial_position, robot.configuration, robot.limits)
-    if robot.closed_motion is None:
-        return q
-    closed: Array = robot.assemble(q, fixed=fixed_joints(p.initial_position, robot.configuration))
-    change = np.abs(robot.configuration.difference(q, closed))
-    joint = robot.configuration.velocity_names[int(np.argmax(change))]
+    return q if robot.closed_motion is None else closed_position(robot, q, p.initial_position, "initial_position")
+
+
+def closed_position(robot: Robot, q: Array, values: Values, subject: str) -> Array:
+    """Returns the closed position nearest to q (nq,) in which the joints with values by name stand still, and logs how
+    far the others moved. subject: of the log.
+
+    Raises:
+        FailedPreconditionError: The loops do not close there.
+    """
+    names = {name.partition(".")[0] for name in values} if isinstance(values, dict) else set()
+    configuration = robot.configuration
+    closed: Array = robot.assemble(q, fixed=[name for name in configuration.names if name in names])
+    change = np.abs(configuration.difference(q, closed))
     _LOG.info(
-        "initial_position: the loops were closed at the nearest position; '%s' moved most, by %.3g rad | m",
-        joint, change.max(),
+        "%s: the loops were closed at the nearest position; '%s' moved most, by %.3g rad | m",
+        subject, configuration.velocity_names[int(np.argmax(change))], change.max(),
     )  # fmt: skip
     return closed
-
-
-def fixed_joints(positions: Values, configuration: Configuration) -> list[str]:
-    """Returns the joints whose positions are given by name, which stand still while loops are closed."""
-    names = {name.partition(".")[0] for name in positions} if isinstance(positions, dict) else set()
-    return [name for name in configuration.names if name in names]
 
 
 def values_by_joint(given_values: Values, names: Sequence[str], base: Array, subject: str) -> Array:

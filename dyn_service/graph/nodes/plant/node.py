@@ -47,9 +47,9 @@ from dyn_service.graph.middleware.telemetry import ROUNDING_S
 from dyn_service.graph.nodes.plant import report, srvs
 from dyn_service.graph.nodes.plant.factory import (
     PlantParameters,
+    closed_position,
     differences,
     first_position,
-    fixed_joints,
     make_engine,
     make_plant,
     prepare,
@@ -366,8 +366,7 @@ class PlantChanges:
         v = values_by_joint(velocity, configuration.velocity_names, np.zeros(configuration.nv), "velocity")
         configuration.check_unit(q, "position", "position")
         if (loops := self._model.closed_motion) is not None:
-            fixed = fixed_joints(position, configuration)
-            q = self._model.assemble(q, fixed=fixed)
+            q = closed_position(self._model, q, position, "set_state")
             loops.check_start(q, v)
         for name, values, lower, upper, names in (
             ("position", q, limits.lower, limits.upper, configuration.position_names),
