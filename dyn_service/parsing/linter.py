@@ -38,6 +38,7 @@ from dyn_service.parsing.structure import (
     LIGHT_SHARE,
     LONG_M,
     OSMIUM_KG_M3,
+    SMALLEST_M,
     STEEL_KG_M3,
     Doubt,
     is_stand_in,
@@ -68,8 +69,6 @@ LONGER = 100.0
 """Length of a mesh relative to the robot's longest distance from which it is in millimetres."""
 CLAIM = 0.05
 """Relative difference of masses that payload adapters and cables explain."""
-SMALLEST_M = 0.02
-"""Diagonal of a box below which shapes only show where a frame is."""
 NEAR = 0.8
 """Likeness from which a name is proposed."""
 PLACEHOLDER = 1e-9
@@ -101,6 +100,12 @@ class Box:
     def squared_radius(self) -> float:
         """k^2 of the filled box, m^2."""
         return float(self.size @ self.size) / 12.0
+
+    def largest_squared_radius(self, com: Vector) -> float:
+        """Returns the largest k^2 of a body within the box, m^2: a coordinate between l and u with mean c has at most
+        the variance (u - c)(c - l) (Bhatia and Davis 2000).
+        """
+        return float((self.upper - com) @ (com - self.lower))
 
     def farthest(self, point: Vector) -> float:
         """Returns the squared distance to the farthest corner, m^2."""
@@ -154,19 +159,21 @@ def findings(notes: Iterable[Note], description: Description, folder: Path | Non
     vertices = Vertices()
     with np.errstate(all="ignore"):
         own_boxes = {link.name: _box(_points(link.shapes, folder, vertices)) for link in description.links}
+        # Beside a mesh, other shapes are for contacts, and may be those of a neighbour.
+        mesh_boxes = {link.name: _box(_points(_body(link), folder, vertices)) for link in description.links}
         doubts = {link.name: _mesh_doubts(link, description, folder, own_boxes) for link in description.links}
         boxes = _welded_boxes(description, own_boxes)
         total = sum(link.inertial.mass for link in description.links if link.inertial)
         links = {link.name: link for link in description.links}
         boxes = {name: box if _shows_size(links[name], box, total) else None for name, box in boxes.items()}
-        refined = [_refined(note, links, boxes) for note in notes]
+        refined = [_refined(note, links, boxes) for note in notes if not _fits_meshes(note, links, boxes)]
         # One mistake is one finding.
         doubtful = {note.element for note in refined if note.rule in RULES and RULES[note.rule].number < "DYN111"}
         for name, link in links.items():
             box, element = boxes[name], named("link", name)
             if link.inertial is not None and link.inertial.mass > FAINT_SHARE * total and element not in doubtful:
                 if box is not None:
-                    doubts[name] += _shape_doubts(name, link.inertial, box, own_boxes[name])
+                    doubts[name] += _shape_doubts(name, link.inertial, box, own_boxes[name] and mesh_boxes[name])
                 doubts[name] += _asymmetries(link, links, total)
     place = Place(description.source)
     if vertices.library and vertices.by_path:
@@ -201,6 +208,11 @@ def _shows_size(link: Link, box: Box | None, total: float) -> bool:
     if box is None or link.inertial is None or float(np.linalg.norm(box.size)) < SMALLEST_M:
         return False
     return link.inertial.mass > LIGHT_SHARE * total or any(shape.kind == "mesh" for shape in link.shapes)
+
+
+def _body(link: Link) -> Sequence[Shape]:
+    """Returns the meshes of a link, or all shapes if it has none."""
+    return [shape for shape in link.shapes if shape.kind == "mesh"] or link.shapes
 
 
 def _points(shapes: Sequence[Shape], folder: Path | None, vertices: Vertices) -> Vector | None:
@@ -288,9 +300,23 @@ def _share_slip(inertial: Inertial, box: Box, slip: int) -> bool:
     return bool((moments < BELOW * evenly).all())
 
 
+def _link_of(note: Note, links: Mapping[str, Link]) -> str:
+    """Returns the name of the link of a note with a rule, or ""."""
+    return next((name for name in links if note.rule and note.element == named("link", name)), "")
+
+
+def _fits_meshes(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> bool:
+    """Whether a note doubts moments beside a link's boxes, cylinders, .. that a body within its meshes can have."""
+    name = _link_of(note, links) if note.rule == "inertia-beyond-shapes" else ""
+    box, inertial = (boxes[name], links[name].inertial) if name else (None, None)
+    if box is None or inertial is None or _body(links[name]) == links[name].shapes:
+        return False
+    return _squared_radius(inertial) <= box.largest_squared_radius(inertial.com)
+
+
 def _refined(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> Note:
     """Returns a note on the inertia of a link with the repair that its shapes or the other side show."""
-    name = next((x for x in links if note.rule and note.element == named("link", x)), "")
+    name = _link_of(note, links)
     inertial = links[name].inertial if name else None
     if inertial is None or inertial.mass <= 0.0:
         return note

@@ -526,6 +526,8 @@ FAINT_GYRATION_M = 1e-6
 EVEN_MOMENTS, MOST_MOMENTS = 1.98, 2.97
 """Moments of inertia relative to those of an evenly filled shape, from which they are doubted, 1 % below 2 and 3. A
 hollow body has up to 5/3, a box with all mass at its corners 3, so 3 is for shapes that may not be the whole link."""
+SMALLEST_M = 0.02
+"""Diagonal of a box below which shapes only show where a frame is."""
 CENTRED = 0.2
 """Distance of the centres of mass of link and shapes, relative to the shapes' radius of gyration, up to which the
 shapes are taken for the body. The Panda's identified inertias are 0.25 to 1.3 away."""
@@ -691,7 +693,7 @@ def _beyond_shapes(link: Link, inertial: Inertial) -> Iterator[Doubt]:
     with np.errstate(over="ignore", invalid="ignore"):
         uniform = filled(link.shapes)
         trace_per_mass = 0.0 if uniform is None else float(np.trace(uniform.inertia)) / uniform.mass
-        if uniform is None or trace_per_mass == 0.0:  # too small for a double
+        if uniform is None or trace_per_mass < SMALLEST_M * SMALLEST_M / 6.0:
             return
         ratio = float(np.trace(inertial.inertia)) / inertial.mass / trace_per_mass
         is_centred = _length(inertial.com - uniform.com) < CENTRED * math.sqrt(trace_per_mass / 2.0)
