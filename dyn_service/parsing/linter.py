@@ -32,12 +32,15 @@ from dyn_service.parsing.quantities import Elsewhere, Place, listed, named, quot
 from dyn_service.parsing.rules import RULES
 from dyn_service.parsing.shapes import MAX_BYTES, MESHES, mesh_candidates, mesh_parts, stretched
 from dyn_service.parsing.structure import (
+    CENTRED,
     FAINT_SHARE,
     LIGHT_SHARE,
     LONG_M,
     OSMIUM_KG_M3,
+    SMALLEST_M,
     STEEL_KG_M3,
     Doubt,
+    is_left,
     is_stand_in,
     other_side,
 )
@@ -58,16 +61,21 @@ UNIT_SLIPS = (4, 7)
 OUTSIDE = 0.5
 """Distance of a centre of mass from its box, relative to the box's diagonal, from which it is doubted; of the same
 links the largest is 0.2."""
-AIR_KG_M3 = 0.5
-"""kg/m^3 in the box, below which a mass is doubted: less than half of air. The same links have 105 to 4222."""
+HYDROGEN_KG_M3 = 0.08
+"""kg/m^3 in the box, below which a mass is doubted; balloons of a simulator have 0.082. The same links have 105 to
+4222."""
 UNEQUAL = 5.0
 """Ratio of masses, or of k^2, of links on two sides from which they are doubted."""
+FEWEST_PAIRS = 4
+MIRRORED, UNMIRRORED = (0.1, 1.02), (0.5, 1.1)
+"""Distance from the mirror image relative to the radius of gyration, and ratio of masses: up to the first a pair is
+symmetric, from the second on it is doubted. In most humanoids and quadrupeds nine pairs of ten are within the first."""
+SYMMETRIC = 2.0 / 3.0
+"""Share of symmetric pairs from which a robot is meant to be symmetric."""
 LONGER = 100.0
 """Length of a mesh relative to the robot's longest distance from which it is in millimetres."""
 CLAIM = 0.05
 """Relative difference of masses that payload adapters and cables explain."""
-SMALLEST_M = 0.02
-"""Diagonal of a box below which shapes only show where a frame is."""
 NEAR = 0.8
 """Likeness from which a mesh file is proposed; their names share an ending."""
 PLACEHOLDER = 1e-9
@@ -93,9 +101,20 @@ class Box:
         return self.upper - self.lower
 
     @property
+    def centre(self) -> Vector:
+        """Its middle, (3,) m."""
+        return (self.lower + self.upper) / 2.0
+
+    @property
     def squared_radius(self) -> float:
         """k^2 of the filled box, m^2."""
         return float(self.size @ self.size) / 12.0
+
+    def largest_squared_radius(self, com: Vector) -> float:
+        """Returns the largest k^2 of a body within the box, m^2: a coordinate between l and u with mean c has at most
+        the variance (u - c)(c - l) (Bhatia and Davis 2000).
+        """
+        return float((self.upper - com) @ (com - self.lower))
 
     def farthest(self, point: Vector) -> float:
         """Returns the squared distance to the farthest corner, m^2."""
@@ -144,20 +163,24 @@ def findings(notes: Iterable[Note], description: Description, folder: Path | Non
     vertices = Vertices()
     with np.errstate(all="ignore"):
         own_boxes = {link.name: _box(_points(link.shapes, folder, vertices)) for link in description.links}
+        # Beside a mesh, other shapes are for contacts, and may be those of a neighbour.
+        mesh_boxes = {link.name: _box(_points(_body(link), folder, vertices)) for link in description.links}
         doubts = {link.name: _mesh_doubts(link, description, folder, own_boxes) for link in description.links}
         boxes = _welded_boxes(description, own_boxes)
         total = sum(link.inertial.mass for link in description.links if link.inertial)
         links = {link.name: link for link in description.links}
         boxes = {name: box if _shows_size(links[name], box, total) else None for name, box in boxes.items()}
-        refined = [_refined(note, links, boxes) for note in notes]
+        refined = [_refined(note, links, boxes) for note in notes if not _fits_meshes(note, links, boxes)]
         # One mistake is one finding.
         doubtful = {note.element for note in refined if note.rule in RULES and RULES[note.rule].number < "DYN111"}
         for name, link in links.items():
             box, element = boxes[name], named("link", name)
             if link.inertial is not None and link.inertial.mass > FAINT_SHARE * total and element not in doubtful:
                 if box is not None:
-                    doubts[name] += _shape_doubts(name, link.inertial, box, own_boxes[name])
+                    doubts[name] += _shape_doubts(name, link.inertial, box, own_boxes[name] and mesh_boxes[name])
                 doubts[name] += _asymmetries(link, links, total)
+        for name, doubt in _unmirrored(description, links, total):
+            doubts[name] += [] if any(x.rule == "asymmetric-mass" for x in doubts[name]) else [doubt]
     place = Place(description.source)
     if vertices.library and vertices.by_path:
         refined.append(replace(place, element=named("robot", description.name)).note("reported", vertices.library))
@@ -191,6 +214,11 @@ def _shows_size(link: Link, box: Box | None, total: float) -> bool:
     if box is None or link.inertial is None or float(np.linalg.norm(box.size)) < SMALLEST_M:
         return False
     return link.inertial.mass > LIGHT_SHARE * total or any(shape.kind == "mesh" for shape in link.shapes)
+
+
+def _body(link: Link) -> Sequence[Shape]:
+    """Returns the meshes of a link, or all shapes if it has none."""
+    return [shape for shape in link.shapes if shape.kind == "mesh"] or link.shapes
 
 
 def _points(shapes: Sequence[Shape], folder: Path | None, vertices: Vertices) -> Vector | None:
@@ -232,7 +260,7 @@ def _welded_boxes(description: Description, link_boxes: Mapping[str, Box | None]
         if child is None or parent is None:
             boxes[joint.parent] = None if links[joint.parent].shapes or child is None else child
             continue
-        corners = _CORNERS * child.size / 2.0 + (child.lower + child.upper) / 2.0
+        corners = _CORNERS * child.size / 2.0 + child.centre
         points = corners @ joint.rotation.T + joint.xyz
         boxes[joint.parent] = _box(np.vstack([points, parent.lower, parent.upper]))
     return boxes
@@ -278,9 +306,23 @@ def _share_slip(inertial: Inertial, box: Box, slip: int) -> bool:
     return bool((moments < BELOW * evenly).all())
 
 
+def _link_of(note: Note, links: Mapping[str, Link]) -> str:
+    """Returns the name of the link of a note with a rule, or ""."""
+    return next((name for name in links if note.rule and note.element == named("link", name)), "")
+
+
+def _fits_meshes(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> bool:
+    """Whether a note doubts moments beside a link's boxes, cylinders, .. that a body within its meshes can have."""
+    name = _link_of(note, links) if note.rule == "inertia-beyond-shapes" else ""
+    box, inertial = (boxes[name], links[name].inertial) if name else (None, None)
+    if box is None or inertial is None or _body(links[name]) == links[name].shapes:
+        return False
+    return _squared_radius(inertial) <= box.largest_squared_radius(inertial.com)
+
+
 def _refined(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> Note:
     """Returns a note on the inertia of a link with the repair that its shapes or the other side show."""
-    name = next((x for x in links if note.rule and note.element == named("link", x)), "")
+    name = _link_of(note, links)
     inertial = links[name].inertial if name else None
     if inertial is None or inertial.mass <= 0.0:
         return note
@@ -316,22 +358,24 @@ def _shape_doubts(name: str, inertial: Inertial, box: Box, own_box: Box | None) 
     size = " x ".join(f"{edge:.3g}" for edge in box.size)
     volume = float(box.size.prod())
     density = mass / volume if volume > 0.0 else STEEL_KG_M3
-    if not AIR_KG_M3 < density < OSMIUM_KG_M3:
-        comparison = "denser than any matter" if density > STEEL_KG_M3 else "thinner than air"
+    if not HYDROGEN_KG_M3 < density < OSMIUM_KG_M3:
+        comparison = "denser than any matter" if density > STEEL_KG_M3 else "thinner than hydrogen"
         text = f"{mass:g} kg in a box of {size} m, that of its shapes, has {density:.3g} kg/m^3: {comparison}"
         yield Doubt("mass-beyond-shapes", text, f"water in this box has {1e3 * volume:.3g} kg")
     distance = box.distance(inertial.com)
     if distance > OUTSIDE * float(np.linalg.norm(box.size)):
-        centre = ", ".join(f"{x:.3g}" for x in (box.lower + box.upper) / 2.0)
+        centre = ", ".join(f"{x:.3g}" for x in box.centre)
         text = f"the centre of mass is {distance:.3g} m outside the box of its shapes, {size} m"
         yield Doubt("centre-outside-shapes", text, f"the middle of the box is ({centre}) m")
         return
     if is_stand_in(inertial) or not radius > 0.0 or not box.squared_radius > 0.0:
         return
     trace = f"its moments have a trace of {2.0 * mass * radius:.3g} kg m^2"
-    if radius > BEYOND * box.farthest(inertial.com):
-        largest_trace = 2.0 * mass * box.farthest(inertial.com)
-        text = f"{trace}, and {mass:g} kg within its shapes, {size} m, have at most {largest_trace:.3g} kg m^2"
+    # Moments about a centre far from that of the shapes may be identified from motions, which show sums only.
+    centred = float(np.linalg.norm(inertial.com - box.centre)) < CENTRED * math.sqrt(box.squared_radius)
+    largest = box.largest_squared_radius(inertial.com) if centred else box.farthest(inertial.com)
+    if radius > (1.0 if centred else BEYOND) * largest:
+        text = f"{trace}, and {mass:g} kg within its shapes, {size} m, have at most {2.0 * mass * largest:.3g} kg m^2"
         yield Doubt("inertia-beyond-shapes", text, *_inertia_repair(name, inertial, box))
     elif own_box is not None and radius < BELOW * own_box.squared_radius:
         filled_trace = 2.0 * mass * own_box.squared_radius
@@ -355,6 +399,73 @@ def _asymmetries(link: Link, links: Mapping[str, Link], total: float) -> Iterato
             moments, twin_moments = (", ".join(f"{x:.3g}" for x in side) for side in pair)
             text = f"principal moments {moments} kg m^2, and {quoted(twin.name)} has {twin_moments} kg m^2"
             yield Doubt("asymmetric-mass", text, "one of them is probably wrong")
+
+
+def _offsets(description: Description) -> dict[str, Vector]:
+    """Returns three vectors (3, 3), m, of each link, in the root's axes with all joints at zero: from the parent's
+    origin to its own, from its own to its centre of mass, and from the root's to its centre of mass.
+    """
+    links = {link.name: link for link in description.links}
+    inboard = {joint.child: joint for joint in description.joints}
+    frames: dict[str, tuple[Vector, Vector]] = {}
+    offsets = {}
+    for name in outward(description):
+        joint, inertial = inboard.get(name), links[name].inertial
+        rotation, origin = (np.eye(3), np.zeros(3)) if joint is None else frames[joint.parent]
+        step = np.zeros(3) if joint is None else rotation @ joint.xyz
+        rotation = rotation if joint is None else rotation @ joint.rotation
+        centre = np.zeros(3) if inertial is None else rotation @ inertial.com
+        frames[name] = rotation, origin + step
+        offsets[name] = np.stack([step, centre, origin + step + centre])
+    return offsets
+
+
+def _same_part(left: Link, right: Link) -> bool:
+    """Whether two links are one part that is used on both sides, such as the arms of TALOS: meshes and inertial are the
+    same.
+    """
+    meshes, twin_meshes = ({shape.mesh for shape in link.shapes if shape.mesh} for link in (left, right))
+    if not meshes or meshes != twin_meshes or left.inertial is None or right.inertial is None:
+        return False
+    return left.inertial.mass == right.inertial.mass and np.array_equal(left.inertial.com, right.inertial.com)
+
+
+def _unmirrored(description: Description, links: Mapping[str, Link], total: float) -> Iterator[tuple[str, Doubt]]:
+    """Yields links that are no mirror image of the link on the other side, if most others are."""
+    twins = ((link, links.get(other_side(name), link)) for name, link in links.items() if is_left(name))
+    bodies = [
+        (left, right, left.inertial, right.inertial)
+        for left, right in twins
+        if left is not right and left.inertial and right.inertial and not _same_part(left, right)
+        if min(left.inertial.mass, right.inertial.mass) > LIGHT_SHARE * total
+    ]
+    if len(bodies) < FEWEST_PAIRS:
+        return
+    offsets = _offsets(description)
+    left_offsets = np.array([offsets[left.name] for left, *_ in bodies])
+    right_offsets = np.array([offsets[right.name] for _, right, *_ in bodies])
+    radii = np.array([math.sqrt(max(_squared_radius(x), _squared_radius(y))) for *_, x, y in bodies])
+    ratios = np.array([max(x.mass, y.mass) / min(x.mass, y.mass) for *_, x, y in bodies])
+
+    def distances(axis: int) -> Vector:
+        """Returns those from the mirror images, (bodies,), of the worse of origin and centre of mass. Frames on two
+        sides may differ, and a wrong link moves the outboard ones: mirrored are those whose centre in the root's frame
+        is, or that are mirrored relative to their parent.
+        """
+        errors = np.linalg.norm(left_offsets - right_offsets * (1.0 - 2.0 * np.eye(3)[axis]), axis=2)
+        return np.minimum(errors[:, 2], errors[:, :2].max(axis=1))
+
+    distance = min((distances(axis) / radii for axis in range(3)), key=lambda x: float(np.median(x)))
+    symmetric = (distance < MIRRORED[0]) & (ratios < MIRRORED[1])
+    if symmetric.mean() < SYMMETRIC:
+        return
+    context = f"{symmetric.sum()} of {len(bodies)} pairs of links are mirror images"
+    for k in np.flatnonzero((distance > UNMIRRORED[0]) | (ratios > UNMIRRORED[1])):
+        left, right, inertial, twin = bodies[k]
+        difference = f"its centre of mass is {distance[k] * radii[k]:.3g} m from the mirror image of that of"
+        if ratios[k] > UNMIRRORED[1]:
+            difference = f"mass {inertial.mass:g} kg, {twin.mass:g} kg in"
+        yield left.name, Doubt("unmirrored-link", f"{difference} {quoted(right.name)}: {context}")
 
 
 def _mesh_doubts(

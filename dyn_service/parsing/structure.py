@@ -312,6 +312,7 @@ def warnings_of(description: Description) -> list[Note]:
         *units,
         # One unit mistake is one note, not one per link.
         *([] if units else _gyrations(description, sizes)),
+        *([] if units else _far_joints(description)),
         *_joints(description),
         *_limits(description, sizes),
     ]
@@ -483,6 +484,8 @@ def _joint(joint: Joint) -> Iterator[Doubt]:
         if value is not None and value < 0.0:
             yield Doubt("negative-limit", f"{quantity} limit {value:g} is negative", f"write {-value:g}, or no limit")
     zero = [quantity for quantity, value in bounds.items() if value == 0.0]
+    if limit.lower is not None and limit.lower == limit.upper:  # a locked joint, which is a finding, has no velocity
+        zero = [quantity for quantity in zero if quantity == "effort"]
     if joint.driven is False and "effort" in zero:  # of a robot whose motors are stated, so this joint has none
         zero.remove("effort")
     if zero and joint.mimic is None:  # limits of mimic joints are ignored
@@ -501,6 +504,10 @@ MAX_DEGREES = 720.0
 """Beyond two turns in degrees, limits are placeholders for unlimited (1e3, 1e16)."""
 LONG_M = 10.0
 """A distance that lengths in millimetres exceed in any machine, and lengths in metres in few."""
+FAR_JOINT = 100.0
+"""Distance of a joint relative to the median one from which it is in mm."""
+FASTEST = (90.0, 720.0)
+"""rad/s; velocity limits in degrees. The fastest joints with stops have up to 52; higher ones are placeholders."""
 FAR_TRAVEL = 10.0
 """Plausible travel of a prismatic joint relative to the robot's longest distance; a unit mistake gives 1e3."""
 FARTHEST_TRAVEL_M = 1e4
@@ -523,9 +530,12 @@ SMALLEST_SHARE = 0.1
 """Relative to the robot's largest distance; smaller distances say nothing about a body's size."""
 FAINT_GYRATION_M = 1e-6
 """Below this, moments are those of a point mass."""
-EVEN_MOMENTS, MOST_MOMENTS = 1.98, 2.97
-"""Moments of inertia relative to those of an evenly filled shape, from which they are doubted, 1 % below 2 and 3. A
-hollow body has up to 5/3, a box with all mass at its corners 3, so 3 is for shapes that may not be the whole link."""
+EVEN_MOMENTS, MOST_MOMENTS = 1.98, 9.9
+"""Moments of inertia relative to those of an evenly filled shape, from which they are doubted, 1 % below 2 and 10. A
+hollow body has up to 5/3, a box with all mass at its corners 3; 10 is for a link with meshes, which are not opened
+here: its other shapes may be half as long as the link."""
+SMALLEST_M = 0.02
+"""Diagonal of a box below which shapes only show where a frame is."""
 CENTRED = 0.2
 """Distance of the centres of mass of link and shapes, relative to the shapes' radius of gyration, up to which the
 shapes are taken for the body. The Panda's identified inertias are 0.25 to 1.3 away."""
@@ -613,6 +623,22 @@ def _lengths(description: Description, sizes: _Sizes) -> Iterator[Note]:
         yield _warning(description, link, Doubt("lengths-in-millimetres", text))
 
 
+def _far_joints(description: Description) -> Iterator[Note]:
+    """Warns about joints whose distance from the parent is probably in mm among others in m."""
+    masses = {link.name: link.inertial for link in description.links}
+    children = {joint.child for joint in description.joints}
+    # The distance from the world says nothing about a robot's size.
+    joints = [x for x in description.joints if x.parent in children or masses[x.parent] is not None]
+    lengths = sorted(filter(None, (_length(joint.xyz) for joint in joints)))
+    usual = lengths[(len(lengths) - 1) // 2] if lengths else 0.0
+    for joint in joints:
+        if _length(joint.xyz) > max(LONG_M, FAR_JOINT * usual):
+            text = (
+                f"its origin is {_length(joint.xyz):g} m from its parent's, and half of the others up to {usual:.3g} m"
+            )
+            yield _warning(description, joint, Doubt("far-joint", text))
+
+
 def _scenery(description: Description) -> set[str]:
     """Returns the links that stand in the world alone, such as a table of 2 t that nothing shall push; none if the root
     has mass, because a robot's base is then the root.
@@ -691,7 +717,7 @@ def _beyond_shapes(link: Link, inertial: Inertial) -> Iterator[Doubt]:
     with np.errstate(over="ignore", invalid="ignore"):
         uniform = filled(link.shapes)
         trace_per_mass = 0.0 if uniform is None else float(np.trace(uniform.inertia)) / uniform.mass
-        if uniform is None or trace_per_mass == 0.0:  # too small for a double
+        if uniform is None or trace_per_mass < SMALLEST_M * SMALLEST_M / 6.0:
             return
         ratio = float(np.trace(inertial.inertia)) / inertial.mass / trace_per_mass
         is_centred = _length(inertial.com - uniform.com) < CENTRED * math.sqrt(trace_per_mass / 2.0)
@@ -721,6 +747,11 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
             edits = (Edit("joint", joint.name, "range", math.radians(1.0)),) if in_degrees else ()
             text = f"{text} probably in degrees: {turns:.3g} turns"
             yield _warning(description, joint, Doubt("limits-in-degrees", text, f"write {radians} rad", edits))
+        velocity = None if joint.limit is None else joint.limit.velocity
+        if is_ranged and all(joint.moves.angles) and len(bounds) > 1 and velocity and _is_fast(bounds, velocity):
+            text = f"velocity limit {velocity:g} rad/s is {velocity / TURN:.3g} turns a second, probably in degrees"
+            repair = f"write {math.radians(velocity):.4g} rad/s"
+            yield _warning(description, joint, Doubt("velocity-in-degrees", text, repair))
         if is_ranged and all(joint.moves.shifts) and bounds and sizes.longest > 0.0:
             travel = max(map(abs, bounds))
             # A sliding base carries most of the robot and may travel far; a link of an arm does not.
@@ -732,6 +763,12 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
                 in_mm = all(limit == 0.0 or abs(limit) > LONG_M for limit in bounds)
                 edits = (Edit("joint", joint.name, "range", 1e-3),) if in_mm else ()
                 yield _warning(description, joint, Doubt("travel-in-millimetres", text, f"write {metres} m", edits))
+
+
+def _is_fast(bounds: Sequence[float], velocity: float) -> bool:
+    slowest, fastest = FASTEST
+    is_stopped = max(map(abs, bounds)) <= TWO_TURNS or any(map(_reads_like_degrees, bounds))
+    return is_stopped and slowest <= velocity <= fastest and velocity == round(velocity) and velocity != 100.0
 
 
 def _reads_like_degrees(limit: float) -> bool:

@@ -33,7 +33,7 @@ ARMS = f'<robot name="arms">\n{BASE}{LEFT}{RIGHT}</robot>\n'
 INERTIA = 'ixx="0.03" ixy="0" ixz="0" iyy="0.03" iyz="0" izz="0.002"'
 OFF_CENTRE = 'xyz="0 0 0.2"/><mass', 'xyz="0 0 0.35"/><mass'
 WIDE_BOX = "0.08 0.08 0.4", "0.8 0.8 0.4"
-MASS = '<mass value="2"/>'
+MASS, BASE_MASS = '<mass value="2"/>', '<mass value="5"/>'
 LIMIT = 'lower="-2" upper="2" effort="20" velocity="3"'
 SLIDE = 'type="revolute"', 'type="prismatic"'
 Change = tuple[str, str]
@@ -110,6 +110,9 @@ CASES: dict[str, tuple[list[Change], list[Change]]] = {
     "limits-in-degrees": ([limit(-13, 13)], [limit(-12.5, 12.5)]),
     "travel-in-millimetres": ([SLIDE, limit(0, 10.5)], [SLIDE, limit(0, 9.5)]),
     "rpy-in-degrees": ([('rpy="0 0 0"', 'rpy="0 0 7"')], [('rpy="0 0 0"', 'rpy="0 0 6.28"')]),
+    "far-joint": ([(BASE_MASS, '<mass value="50"/>'), (LEFT, LEFT.replace("0 0.1 0", "0 10.1 0"))],
+                  [(BASE_MASS, '<mass value="50"/>'), (LEFT, LEFT.replace("0 0.1 0", "0 9.9 0"))]),
+    "velocity-in-degrees": ([('velocity="3"', 'velocity="90"')], [('velocity="3"', 'velocity="89"')]),
     "negative-friction": ([('damping="0.1"', 'damping="-0.1"')], [('damping="0.1"', 'damping="0"')]),
     "crossed-limits": ([limit(2, 1)], [limit(1, 2)]),
     "locked-joint": ([limit(1, 1)], [limit(1, 1.001)]),
@@ -137,6 +140,7 @@ CASES: dict[str, tuple[list[Change], list[Change]]] = {
 
 APART = {
     "claimed-mass": "test_claimed_mass", "mesh-in-millimetres": "test_meshes", "missing-mesh": "test_meshes",
+    "unmirrored-link": "test_links_that_are_no_mirror_images",
     "open-loop": "test_loops_that_do_not_close", "unread-loop-file": "test_a_loop_file_that_is_not_read",
     "unknown-controller-joint": "test_controllers", "unreadable": "test_sarif_of_a_file_that_cannot_be_read",
     "uncompared-kernel": "test_a_kernel_without_finite_results", "inexact-kernel": "test_a_kernel_that_fails",
@@ -182,11 +186,68 @@ def test_edits_are_of_fixable_rules() -> None:
     assert fixable < {name for name, rule in RULES.items() if rule.fixable}
 
 
-def test_masses_thinner_than_air() -> None:
-    """A box of 0.8 x 0.8 x 8 m with 2.5 kg has 0.49 kg/m^3."""
-    text = changed([("0.08 0.08 0.4", "0.8 0.8 8"), moments(1, 1, 1)])
-    for mass, thin in ((2.5, True), (2.6, False)):
+def test_masses_thinner_than_hydrogen() -> None:
+    """A box of 0.8 x 0.8 x 8 m with 0.4 kg has 0.078 kg/m^3."""
+    text = changed([("0.08 0.08 0.4", "0.8 0.8 8"), moments(0.1, 0.1, 0.1)])
+    for mass, thin in ((0.4, True), (0.42, False)):
         assert ("mass-beyond-shapes" in rules_of(text.replace(MASS, f'<mass value="{mass}"/>'))) is thin
+
+
+def legs(*changes: Change) -> str:
+    """Returns a robot with four legs of which two are on the left; the changes are of the last one on the left."""
+    parts = []
+    for side, y in (("left", 0.1), ("right", -0.1)):
+        for k in range(4):
+            leg = SIDE.format(f"{side}_{k}").replace("0 0.1 0", f"{k} {y} 0")
+            leg = leg.replace('xyz="0 0 0.2"/><mass', f'xyz="0 {y:g} 0.2"/><mass')
+            for old, new in changes if (side, k) == ("left", 3) else ():
+                assert old in leg
+                leg = leg.replace(old, new)
+            parts.append(leg)
+    return f'<robot name="r">\n{BASE}{"".join(parts)}</robot>'
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ([], ""),
+        # copied from the right side; k is 0.125 m, half of it 0.062
+        ([("3 0.1 0", "3 -0.1 0")], "0.2 m"),
+        ([("0 0.1 0.2", "0 0.036 0.2")], "0.064 m"),
+        ([("0 0.1 0.2", "0 0.04 0.2")], ""),
+        ([(MASS, '<mass value="2.22"/>')], "mass 2.22 kg, 2 kg in 'right_3_arm': 3 of 4 pairs"),
+        ([(MASS, '<mass value="2.18"/>')], ""),
+    ],
+)
+def test_links_that_are_no_mirror_images(changes: list[Change], text: str) -> None:
+    note = rules_of(legs(*changes)).get("unmirrored-link")
+    assert ("" if note is None else note.element) == ("link 'left_3_arm'" if text else "")
+    assert text in ("" if note is None else note.text)
+
+
+def test_one_part_on_both_sides_is_no_mirror_image() -> None:
+    """Arms of TALOS: the same mesh, mass and centre of mass on both sides."""
+    copy = legs(("0 0.1 0.2", "0 -0.1 0.2"))
+    assert "unmirrored-link" in rules_of(copy)
+    mesh = '<mesh filename="elsewhere/{}.stl"/>'
+    box = '<box size="0.08 0.08 0.4"/>'
+    links = copy.split("<link ")
+    for names, is_part in ((("arm", "arm"), True), (("left_arm", "right_arm"), False)):
+        meshes = {"left_3": mesh.format(names[0]), "right_3": mesh.format(names[1])}
+        parts = [next((x.replace(box, meshes[k]) for k in meshes if f'name="{k}_arm"' in x), x) for x in links]
+        assert ("unmirrored-link" in rules_of("<link ".join(parts))) is not is_part
+
+
+def test_a_moved_limb_is_one_finding() -> None:
+    """Outboard links of a wrong joint are mirror images relative to their parents."""
+    chain = legs(("3 0.1 0", "3 -0.1 0"))
+    for side in ("left", "right"):
+        for k in range(4):
+            tip = SIDE.format(f"{side}_{k}_tip").replace('"base"', f'"{side}_{k}_arm"').replace("0 0.1 0", "0 0 0.4")
+            chain = chain.replace("</robot>", f"{tip}</robot>")
+    robot = Robot.from_text(chain)
+    notes = findings(robot.receipt.notes, robot.as_described, None)
+    assert [note.element for note in notes if note.rule == "unmirrored-link"] == ["link 'left_3_arm'"]
 
 
 def test_claimed_mass() -> None:
