@@ -195,8 +195,14 @@ def at_rate(motion: Motion, function: Callable[[Array], Array]) -> Array:
     It is computed at the rate of the recording, as efforts are: friction jumps within one sample.
     """
     rate = motion.thinning * motion.rate_hz
-    parts = (_before_thinning(function(v), rate, motion.thinning) for v in motion.dense_v)
-    return np.concatenate([x[:: motion.thinning] for x in parts])
+    parts = []
+    for v in motion.dense_v:
+        x = function(v)
+        thin = x[:: motion.thinning].copy()
+        nonzero = x.any(axis=0)
+        thin[:, nonzero] = _before_thinning(x[:, nonzero], rate, motion.thinning)[:: motion.thinning]
+        parts.append(thin)
+    return np.concatenate(parts)
 
 
 def _before_thinning(x: Array, rate: float, thinning: int) -> Array:
