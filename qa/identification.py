@@ -1,10 +1,10 @@
 """Standard errors of identified parameters and their true errors: `python -m qa.identification --draws 100`.
 
 A Panda arm, a UR5e, a SCARA and a leg of Solo 12 move along random sines for 20 s. Their masses, centres of mass and
-inertias differ from the files', and their joints have friction of other widths. Recordings have noise, steps of the numbers (19 bits a
-turn), efforts that arrive 3.5 ms late, and are sampled at 500 Hz. Each draw has other noise. Printed for each robot:
-the rms ratio of error and predicted standard error, and the share of errors within 1.96 standard errors (95 percent
-expected), of base parameters, friction (coefficients and widths; other terms have the true value 0) and delay.
+inertias differ from the files', and their joints have friction of other widths. Recordings have noise, steps of the
+numbers (19 bits a turn), efforts that arrive 3.5 ms late, and are sampled at 500 Hz. Each draw has other noise. For
+each robot: the rms ratio of error and predicted standard error, and the share of errors within 1.96 standard errors (95
+percent expected), of base parameters, friction (coefficients and widths; other terms have the true value 0) and delay.
 
 `--recording FILE --robot FILE` compares on a real recording instead: rms errors of efforts in one half, by the robot's
 file, by plain least squares on the other half (ordinary, all columns, offset and Coulomb friction, the filter at the

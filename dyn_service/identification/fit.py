@@ -241,6 +241,7 @@ def identify(
     limits = robot.limits
     bounds = {"lower": limits.lower, "upper": limits.upper, "effort_limit": limits.efforts}
     continuous = recording.motion_of(robot, rest_positions)
+    notes = continuous.notes
     motion = filter_motion(continuous, cutoff_hz, **bounds)
     model = inertial_model(robot)
     reference = _reference_effort(motion)
@@ -255,7 +256,9 @@ def identify(
     noise = regression.noise[0] * reference if form == "energy" else regression.noise
     comparisons = [_comparison(model, motion, terms, regression.estimate, delay, is_fit, is_check)]
     if isinstance(check, Recording):
-        other = filter_motion(check.motion_of(robot, rest_positions), motion.cutoff_hz, **bounds)
+        whole = check.motion_of(robot, rest_positions)
+        notes += tuple(f"check: {note}" for note in whole.notes)
+        other = filter_motion(whole, motion.cutoff_hz, **bounds)
         all_rows = np.ones(len(kept_samples(other)), dtype=bool)
         comparisons.append(_comparison(model, other, terms, regression.estimate, delay, ~all_rows, all_rows))
     return Identification(
@@ -271,7 +274,7 @@ def identify(
         unknown_directions(model, fast, regression.estimate[:nb], regression.covariance[:nb, :nb], noise),
         terms,
         regression,
-        continuous.notes,
+        notes,
     )
 
 
