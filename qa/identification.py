@@ -1,10 +1,10 @@
 """Standard errors of identified parameters and their true errors: `python -m qa.identification --draws 100`.
 
 A Panda arm, a UR5e, a SCARA and a leg of Solo 12 move along random sines for 20 s. Their masses, centres of mass and
-inertias differ from the files', and their joints have friction. Recordings have noise, steps of the numbers (19 bits a
-turn), efforts that arrive 3.5 ms late, and are sampled at 500 Hz. Each draw has other noise. Printed for each robot:
-the rms ratio of error and predicted standard error, and the share of errors within 1.96 standard errors (95 percent
-expected), of base parameters, friction and delay.
+inertias differ from the files', and their joints have friction of other widths. Recordings have noise, steps of the
+numbers (19 bits a turn), efforts that arrive 3.5 ms late, and are sampled at 500 Hz. Each draw has other noise. For
+each robot: the rms ratio of error and predicted standard error, and the share of errors within 1.96 standard errors (95
+percent expected), of base parameters, friction (coefficients and widths; other terms have the true value 0) and delay.
 
 `--recording FILE --robot FILE` compares on a real recording instead: rms errors of efforts in one half, by the robot's
 file, by plain least squares on the other half (ordinary, all columns, offset and Coulomb friction, the filter at the
@@ -25,7 +25,7 @@ from dyn_service.identification import Recording, filter_motion, identify, inert
 from dyn_service.identification.signals import kept_samples, smooth_rows
 from dyn_service.identification.terms import FORMS
 from tests.conftest import URDF
-from tests.identification.simulated import Experiment, part_of
+from tests.identification.simulated import Errors, Experiment, part_of
 
 LEG = ("base_link", "FL_shoulder", "FL_upper_leg", "FL_lower_leg", "FL_foot")
 ROBOTS: dict[str, Callable[[], Robot]] = {
@@ -44,9 +44,10 @@ def ratios(experiment: Experiment, draws: int, form: str = "effort") -> dict[str
         result["base parameters"] += list((identification.estimate - experiment.truth) / identification.standard_errors)
         for name, numbers in experiment.numbers.joints.items():
             joint = identification.friction[name]
-            for kind, true in (("viscous", numbers.damping), ("coulomb", numbers.friction)):
-                if kind in joint.values:
-                    result["friction"].append((joint.values[kind] - float(true)) / joint.standard_errors[kind])
+            values = {**joint.values, "width": joint.width}
+            truth = {"viscous": numbers.damping, "coulomb": numbers.friction, "width": numbers.friction_width}
+            for kind, error in joint.standard_errors.items():
+                result["friction"].append((values[kind] - float(truth.get(kind, 0.0))) / error)
         if identification.delay_error_s:
             result["delay"].append((identification.delay_s - experiment.errors.delay_s) / identification.delay_error_s)
     return {name: np.array(x) for name, x in result.items()}
@@ -90,6 +91,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--robots", nargs="+", choices=ROBOTS, default=list(ROBOTS))
+    parser.add_argument("--seed", type=int, default=0, help="of the robot's numbers and motion")
+    parser.add_argument("--noise", type=float, default=1.0, help="factor of noise and steps; without a delay if not 1")
     parser.add_argument("--form", choices=FORMS, default="effort")
     parser.add_argument("--recording", type=Path)
     parser.add_argument("--robot", type=Path)
@@ -102,7 +105,8 @@ def main() -> None:
         return
     print(f"{'robot':<8}{'of':<18}{'number':>8}{'rms ratio':>11}{'within 1.96':>13}")
     for name in arguments.robots:
-        experiment = Experiment.of(ROBOTS[name](), seed=0)
+        errors = Errors() if arguments.noise == 1.0 else Errors().scaled(arguments.noise)
+        experiment = Experiment.of(ROBOTS[name](), seed=arguments.seed, errors=errors, widths=(0.05, 0.2))
         for part, ratio in ratios(experiment, arguments.draws, arguments.form).items():
             rms, share = np.sqrt(np.mean(ratio**2)), np.mean(np.abs(ratio) < 1.96)
             print(f"{name:<8}{part:<18}{ratio.size:>8}{rms:>11.3f}{share:>13.1%}", flush=True)

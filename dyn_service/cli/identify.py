@@ -28,7 +28,6 @@ from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from dyn_service.identification.physical_robot import PhysicalIdentification
-    from dyn_service.model.description import Note
 
 _Recording = Annotated[
     Path,
@@ -159,7 +158,7 @@ def identify(
         result = physical(identification, file_error=file_error, margin=margin)
     output_files = _write(result, recording, file, output, force)
     if json_output:
-        say_json(_as_map(result) | output_files | {"notes": list(map(asdict, output_files["notes"]))})
+        say_json(_as_map(result) | output_files | {"notes": [asdict(note) for note in output_files["notes"]]})
     else:
         _show(result, output_files)
     if result.improves is False:
@@ -261,25 +260,26 @@ def _share(check: str | None) -> float | None:
 def _write(
     result: PhysicalIdentification, recording: Path, file: Path, output: Path | None, force: bool
 ) -> dict[str, Any]:
-    """Writes the page, and the robot unless it is worse than its file; each file as a whole or not at all."""
-    if output is None:
-        return {"files": [], "notes": []}
+    """Writes the robot, unless it is worse than its file, and the page with all notes; each whole or not at all."""
     from dyn_service.graph.report.identification import identification_page
     from dyn_service.identification.robot_files import write_robot
+    from dyn_service.model.description import Note
     from dyn_service.support.files import replacement
 
+    notes = [Note("changed", "recording", text) for text in result.identification.notes]
+    if output is None:
+        return {"files": [], "notes": notes}
     page = output.with_suffix(".html")
-    html = identification_page(result, recording.name)
     files: list[Path] = []
-    notes: list[Note] = []
     with step(f"writing {output}"), replacement(page) as target:
-        target.write(html.encode())
         if result.improves is not False:
             robot: Any = result.identification.robot
-            files, notes = write_robot(
+            files, file_notes = write_robot(
                 robot, result.parameters.theta, output, recording=recording.name, source=file,
                 friction_widths=result.friction_widths, remarks="\n".join(result.warnings), force=force,
             )  # fmt: skip
+            notes += file_notes
+        target.write(identification_page(result, recording.name, notes).encode())
     return {"files": [*map(str, files), str(page)], "notes": notes}
 
 
@@ -295,7 +295,7 @@ def _show(result: PhysicalIdentification, output_files: dict[str, Any]) -> None:
         say(f"{joint:<{width}}{''.join(f'{value:>15.3g}' for value in values)}")
     for line in result.warnings:
         say(f"warning: {line}")
-    for line in table(output_files["notes"]):
+    for line in table(output_files["notes"][len(result.identification.notes) :]):  # the first are in the result's table
         say(line)
     if output_files["files"]:
         say(f"{', '.join(output_files['files'])} written")
@@ -324,5 +324,5 @@ def _as_map(result: PhysicalIdentification) -> dict[str, Any]:
         "friction": {name: dict(joint.values) for name, joint in identification.friction.items()},
         "other_terms": result.other_terms,
         "unknown": list(map(str, identification.unknown)),
-        "warnings": [*identification.notes, *result.warnings],
+        "warnings": result.warnings,
     }

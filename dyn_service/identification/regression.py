@@ -74,14 +74,28 @@ class Regression:
         covariance[index], covariance[:, index] = 0.0, 0.0
         return replace(self, estimate=estimate, covariance=covariance)
 
+    def with_error(self, X: Array, mask: NDArray[np.bool_], error: Array) -> Regression:
+        """Returns the regression whose covariance contains the effect of errors of y (m, joints) that are no noise.
 
-def solve(X: Array, y: Array, mask: NDArray[np.bool_], prior: Array, prior_mean: Array) -> Regression:
+        The vector by which they move the estimate counts as one standard error.
+        """
+        inliers = (np.abs(self.residual) < HUBER * self.noise).sum(axis=0) / np.maximum(
+            np.isfinite(self.residual).sum(axis=0), 1
+        )
+        weighted_error = np.where(mask, error, 0.0) * inliers / self.noise**2
+        move = self.posterior @ np.einsum("tjp,tj->p", X, weighted_error)
+        return replace(self, covariance=self.covariance + np.outer(move, move))
+
+
+def solve(
+    X: Array, y: Array, mask: NDArray[np.bool_], prior: Array, prior_mean: Array, start: Regression | None = None
+) -> Regression:
     """Returns the regression of y (m, joints) on X (m, joints, p) in the rows of a mask (m, joints).
 
     prior (p, p): positive definite. prior_mean (p,): beta_0. P is the prior times the mean inflation of residuals,
-    since correlated rows count for fewer.
+    since correlated rows count for fewer. start: of nearly the same rows, from which the iteration begins.
     """
-    independent = _iterated(X, y, mask, prior, prior_mean)
+    independent = start or _iterated(X, y, mask, prior, prior_mean)
     scale = float(np.mean(independent.inflation))
     return replace(_iterated(X, y, mask, prior * scale, prior_mean, independent), prior_scale=scale)
 

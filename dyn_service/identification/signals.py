@@ -13,7 +13,8 @@ upper end of the valley.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -54,7 +55,8 @@ class Motion:
 
     t (n,) s; q, v, a, effort (n, nv), effort as recorded, its delay included; usable (n, nv): False where an effort is
     not that of the motion: at a limit of position or effort, or not measured. segment (n,): its number, between
-    pauses of the recording. rate_hz: of t. cutoff_hz: of rows made by `smooth_rows`.
+    pauses of the recording. rate_hz: of t. cutoff_hz: of rows made by `smooth_rows`. dense_v: v (.., nv) of each
+    segment at `thinning` times the rate, that of the recording.
     """
 
     t: Array
@@ -66,6 +68,8 @@ class Motion:
     segment: NDArray[np.intp]
     rate_hz: float
     cutoff_hz: float
+    dense_v: tuple[Array, ...]
+    thinning: int
 
     @property
     def stride(self) -> int:
@@ -137,24 +141,24 @@ def filter_motion(
     usable = _usable(recording, lower, upper, effort_limit)
     thinned = max(1, int(rate / (SAMPLES_PER_CYCLE * cutoff)))
     edge = int(np.ceil(EDGE_CYCLES * rate / cutoff))
-    pieces = []
+    pieces, dense_v = [], []
     for number, rows in enumerate(recording.segments()):
         t = np.arange(recording.t[rows.start], recording.t[rows.stop - 1], 1.0 / rate)
         if len(t) <= 4 * edge:
             continue
         q = _low_pass(_resampled(recording.t[rows], recording.q[rows], t), MOTION_BAND * cutoff, rate)
         effort = _resampled(recording.t[rows], np.nan_to_num(recording.effort[rows]), t)
-        # Below half of the new rate, so that thinning out folds no noise into the band of the cut-off.
-        effort = _low_pass(effort, 0.4 * rate / thinned, rate) if thinned > 1 else effort
-        position = interpolate.make_interp_spline(t, q, k=5)
+        effort = _before_thinning(effort, rate, thinned)
         nearest_row = np.searchsorted(recording.t[rows], t, side="right") - 1
         inner = slice(edge, len(t) - edge, thinned)
-        rates = (position.derivative(order)(t[inner]) for order in (1, 2))
+        v, a = _derivatives(t, q, t[edge : len(t) - edge])
+        dense_v.append(v)
         pieces.append(
             (
                 t[inner],
                 q[inner],
-                *rates,
+                v[::thinned],
+                a[::thinned],
                 effort[inner],
                 usable[rows][nearest_row][inner],
                 np.full(len(t[inner]), number),
@@ -164,7 +168,52 @@ def filter_motion(
         text = f"no part of the recording without a gap is longer than {4.0 * EDGE_CYCLES / cutoff:.3g} s, four cycles"
         raise InvalidArgumentError(f"{text} of the cut-off {cutoff:.3g} Hz; record longer, or raise cutoff_hz")
     t, q, v, a, effort, valid, segment = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    return Motion(t, q, v, a, effort, valid, segment, rate / thinned, cutoff)
+    return Motion(t, q, v, a, effort, valid, segment, rate / thinned, cutoff, tuple(dense_v), thinned)
+
+
+def filtered_again(motion: Motion) -> tuple[Motion, NDArray[np.bool_]]:
+    """Returns the motion with positions filtered once more, and which rows of `smooth_rows` are so far from the
+    ends that the second filter has samples of both sides, too.
+    """
+    q, v, a, dense_v = *(np.empty_like(motion.q) for _ in range(3)), []
+    far = np.zeros(len(motion.t), dtype=bool)
+    distance = 2 * int(np.ceil(EDGE_CYCLES * motion.rate_hz / motion.cutoff_hz))
+    for part, previous in zip(motion.parts(), motion.dense_v, strict=True):
+        t = motion.t[part]
+        q[part] = _low_pass(motion.q[part], MOTION_BAND * motion.cutoff_hz, motion.rate_hz)
+        v[part], a[part] = _derivatives(t, q[part], t)
+        dense_v.append(
+            _derivatives(t, q[part], t[0] + np.arange(len(previous)) / (motion.thinning * motion.rate_hz))[0]
+        )
+        far[part.start + distance : part.stop - distance] = True
+    return replace(motion, q=q, v=v, a=a, dense_v=tuple(dense_v)), far[kept_samples(motion)]
+
+
+def at_rate(motion: Motion, function: Callable[[Array], Array]) -> Array:
+    """Returns a function of velocities (.., nv) at the times of a motion; nothing is folded into the band.
+
+    It is computed at the rate of the recording, as efforts are: friction jumps within one sample.
+    """
+    rate = motion.thinning * motion.rate_hz
+    parts = []
+    for v in motion.dense_v:
+        x = function(v)
+        thin = x[:: motion.thinning].copy()
+        nonzero = x.any(axis=0)
+        thin[:, nonzero] = _before_thinning(x[:, nonzero], rate, motion.thinning)[:: motion.thinning]
+        parts.append(thin)
+    return np.concatenate(parts)
+
+
+def _before_thinning(x: Array, rate: float, thinning: int) -> Array:
+    """Returns x below half of the new rate, so that thinning out folds no noise into the band of the cut-off."""
+    return _low_pass(x, 0.4 * rate / thinning, rate) if thinning > 1 else x
+
+
+def _derivatives(t: Array, q: Array, times: Array) -> list[Array]:
+    """Returns velocities and accelerations at some times."""
+    position = interpolate.make_interp_spline(t, q, k=5)
+    return [position.derivative(order)(times) for order in (1, 2)]
 
 
 def smooth_rows(motion: Motion, x: Array, order: int = 0, shift_s: float = 0.0) -> Array:

@@ -30,10 +30,11 @@ import numpy as np
 
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.formulations.identifiability import BaseParameters, base_parameters
-from dyn_service.identification.signals import Motion, smooth_rows
+from dyn_service.identification.signals import Motion, at_rate, smooth_rows
 from dyn_service.model.parameters import INERTIAL
 
 Form = Literal["effort", "momentum", "energy"]
+SpeedName = Literal["width", "stribeck_speed"]
 FORMS: tuple[Form, ...] = ("effort", "momentum", "energy")
 
 FRICTION_KINDS = ("viscous", "coulomb", "offset", "asymmetric", "stribeck")
@@ -156,6 +157,17 @@ class FrictionTerm:
             return np.asarray(speed * sign)
         return np.asarray(sign * np.exp(-((speed / self.stribeck_speed) ** 2)))
 
+    def slope(self, v: Array, name: SpeedName) -> Array:
+        """Returns the derivative of x(v) to the logarithm of w or v_s, (n,); 0 if x does not depend on it."""
+        speed = v[..., self.index]
+        if name == "stribeck_speed":
+            return 2.0 * (speed / self.stribeck_speed) ** 2 * self.column(v) if self.kind == "stribeck" else 0.0 * speed
+        if self.kind in ("viscous", "offset"):
+            return 0.0 * speed
+        ratio = speed / self.width
+        factor = {"coulomb": 1.0, "asymmetric": speed, "stribeck": np.exp(-((speed / self.stribeck_speed) ** 2))}
+        return np.asarray(factor[self.kind] * -ratio / np.cosh(np.minimum(np.abs(ratio), 300.0)) ** 2)
+
 
 def file_widths(robot: RobotQueries) -> Array:
     """Returns the widths w of friction (nv,), rad/s | m/s, from its column tanh(v / w) of the regressor."""
@@ -174,12 +186,13 @@ def friction_columns(terms: Sequence[FrictionTerm], v: Array) -> Array:
     return columns
 
 
-def friction_rows(motion: Motion, terms: Sequence[FrictionTerm], form: Form) -> Array:
-    """Smoothed columns of friction terms, (m, nv, terms), or (m, 1, terms) of energy."""
-    columns = friction_columns(terms, motion.v)
-    if form == "energy":
-        columns = np.sum(columns * motion.v[..., None], axis=1, keepdims=True)
-    return _smooth_columns(motion, columns)
+def friction_rows(motion: Motion, columns: Callable[[Array], Array], form: Form) -> Array:
+    """Smoothed columns of efforts (n, nv, p), functions of velocities (n, nv): (m, nv, p), or of power (m, 1, p)."""
+
+    def power(v: Array) -> Array:
+        return np.asarray(np.sum(columns(v) * v[..., None], axis=1, keepdims=True))
+
+    return _smooth_columns(motion, at_rate(motion, power if form == "energy" else columns))
 
 
 def effort_rows(motion: Motion, effort: Array, form: Form, shift_s: float = 0.0, order: int = 0) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import signal
 import subprocess
@@ -71,6 +72,37 @@ def test_json_has_the_same_numbers(identify: Command, folder: Path) -> None:
     assert set(content["rms"]["check"]) == {"file", "least squares", "physical", "new files"}
     assert content["base_parameters"][0].keys() == {"name", "file", "least_squares", "standard_error", "physical"}
     assert content["files"] == []
+
+
+CONTINUOUS = """<robot name="wheel"><link name="base"/><link name="rim"><inertial><mass value="2"/>
+<origin xyz="0.2 0 0"/><inertia ixx="0.05" ixy="0" ixz="0" iyy="0.05" iyz="0" izz="0.08"/></inertial></link>
+<!-- a comment, which is lost --><joint name="axle" type="continuous"><parent link="base"/><child link="rim"/>
+<axis xyz="0 1 0"/><limit velocity="20" effort="50"/></joint></robot>"""
+
+
+@pytest.mark.parametrize("output", [True, False], ids=["with files", "printed only"])
+def test_each_note_is_printed_and_on_the_page_and_in_the_json(identify: Command, tmp_path: Path, output: bool) -> None:
+    """Of the recording, of another one that checks, and of what the new files lack."""
+    (tmp_path / "wheel.urdf").write_text(CONTINUOUS)
+    robot, t = Robot.from_file(tmp_path / "wheel.urdf"), np.arange(0.0, 10.0, 0.004)
+    q = (3.0 * t + np.sin(5.0 * t))[:, None]
+    v, a = (3.0 + 5.0 * np.cos(5.0 * t))[:, None], -25.0 * np.sin(5.0 * t)[:, None]
+    noise = 0.01 * np.random.default_rng(0).standard_normal(q.shape)
+    tau = 1.2 * robot.inverse_dynamics(q, v, a) + noise
+    for name, angle in (("once", np.mod(q, 2.0 * np.pi)), ("again", np.mod(q + np.pi, 2.0 * np.pi) - np.pi)):
+        np.savez(tmp_path / f"{name}.npz", t=t, q=angle, tau=tau)
+    arguments = [tmp_path / "once.npz", tmp_path / "wheel.urdf", "--check", tmp_path / "again.npz", "--force"]
+    arguments += ["-o", tmp_path / "new.urdf"] if output else []
+    status, out, err = identify(*arguments)
+    assert status == 0, err
+    content = json.loads(identify(*arguments, "--json")[1])
+    texts = [note["text"] for note in content["notes"]]
+    assert [text.startswith("check: ") for text in texts if "jump by a turn" in text] == [False, True]
+    assert any("comments" in text for text in texts) == output
+    page = html.unescape((tmp_path / "new.html").read_text()) if output else None
+    for text in texts:
+        assert out.count(text) >= 1
+        assert page is None or text in page
 
 
 def test_another_recording_checks(identify: Command, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,14 @@ class Errors:
     outliers: float = 0.0
     outlier_size: float = 30.0
 
+    def scaled(self, factor: float) -> Errors:
+        """Returns noise and steps that are smaller by a factor, at least those of double precision, without a delay."""
+        sizes = {name: max(factor * getattr(self, name), 1e-15) for name in _SIZES}
+        return replace(self, **sizes, delay_s=0.0)
+
+
+_SIZES = ("position", "effort_share", "position_step", "effort_step_share")
+
 
 def part_of(name: str, links: Sequence[str]) -> Robot:
     """Returns the robot of some links of a shipped robot, and the joints between them."""
@@ -45,8 +53,10 @@ def part_of(name: str, links: Sequence[str]) -> Robot:
     return Robot.from_text(ET.tostring(result, encoding="unicode"))
 
 
-def true_numbers(robot: Robot, seed: int, share: float = 0.15) -> Overlay:
-    """Returns masses, centres, inertias and friction that differ from the file's by about a share."""
+def true_numbers(robot: Robot, seed: int, share: float = 0.15, widths: tuple[float, float] | None = None) -> Overlay:
+    """Returns masses, centres, inertias and friction that differ from the file's by about a share; widths of friction
+    between two numbers, or the file's.
+    """
     rng = np.random.default_rng(seed)
     links = {}
     for link in robot.as_described.links:
@@ -57,8 +67,10 @@ def true_numbers(robot: Robot, seed: int, share: float = 0.15) -> Overlay:
             inertia = axes @ link.inertial.inertia @ axes.T * (1.0 + share * rng.uniform(-1.0, 1.0))
             links[link.name] = Inertial(link.inertial.mass * scale, com, inertia)
     effort = np.where(np.isfinite(robot.limits.efforts), robot.limits.efforts, 10.0)
+    random_widths = np.random.default_rng(seed + 1).uniform(*(widths or (0.0, 0.0)), robot.nv).tolist()
     joints = {
         name: JointNumbers(
+            friction_width=random_widths[k] if widths else None,
             friction=0.03 * effort[k] * rng.uniform(0.5, 1.5),
             damping=0.03 * effort[k] / max(robot.limits.speeds[k], 1.0) * rng.uniform(0.5, 1.5),
         )
@@ -97,10 +109,16 @@ class Experiment:
 
     @classmethod
     def of(
-        cls, robot: Robot, seed: int, duration_s: float = 20.0, rate_hz: float = 500.0, errors: Errors | None = None
+        cls,
+        robot: Robot,
+        seed: int,
+        duration_s: float = 20.0,
+        rate_hz: float = 500.0,
+        errors: Errors | None = None,
+        widths: tuple[float, float] | None = None,
     ) -> Experiment:
         errors = errors or Errors()
-        rng, numbers = np.random.default_rng(seed), true_numbers(robot, seed)
+        rng, numbers = np.random.default_rng(seed), true_numbers(robot, seed, widths=widths)
         motion = multi_sine(robot, rng)
         t = np.arange(0.0, duration_s, 1.0 / rate_hz)
         efforts = [robot.inverse_dynamics(*motion(t - d), overlay=numbers) for d in (0.0, errors.delay_s)]

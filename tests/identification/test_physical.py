@@ -102,7 +102,7 @@ def test_without_a_check_nothing_is_claimed(experiment: Experiment) -> None:
     result = physical(identify(experiment.robot, experiment.recording(0), check=0.0))
     assert result.improves is None
     assert any("no part of the motion" in line for line in result.warnings)
-    assert "not checked" in identification_page(result, "draw 0")
+    assert "not checked" in identification_page(result, "draw 0", [])
 
 
 def test_a_robot_of_a_server_is_refused(result: PhysicalIdentification, experiment: Experiment) -> None:
@@ -116,7 +116,7 @@ def test_a_robot_of_a_server_is_refused(result: PhysicalIdentification, experime
 
 
 def test_the_page_shows_the_numbers(result: PhysicalIdentification) -> None:
-    page = identification_page(result, "draw <0>.npz")
+    page = identification_page(result, "draw <0>.npz", [])
     text = re.sub(r"<[^>]+>", " ", page)
     assert "draw &lt;0&gt;.npz" in page
     assert "better than the file" in text

@@ -12,6 +12,7 @@ from dyn_service.graph.report import page
 from dyn_service.graph.report.charts import Card, Chart, Finding, Line, running_time, spans_of
 from dyn_service.identification.inertias import central_moments
 from dyn_service.identification.physical_robot import PhysicalIdentification
+from dyn_service.model.description import Note
 from dyn_service.model.parameters import INERTIAL
 
 POINTS = 1500
@@ -20,8 +21,8 @@ POINTS = 1500
 _KINDS = (("masses", "kg"), ("first moments", "kg m"), ("inertias and armatures", "kg m\N{SUPERSCRIPT TWO}"))
 
 
-def identification_page(result: PhysicalIdentification, recording: str) -> str:
-    """Returns the page as HTML. recording: its name."""
+def identification_page(result: PhysicalIdentification, recording: str, notes: Sequence[Note]) -> str:
+    """Returns the page as HTML. recording: its name. notes: of the recording and of the files written."""
     identification = result.identification
     title = f"Identification of {identification.robot.name}"
     badge = {
@@ -49,6 +50,7 @@ def identification_page(result: PhysicalIdentification, recording: str) -> str:
         page.Part("links", "Links", _links(result), "links"),
         page.Part("joints", "Friction and armature", _joints(result), "joints"),
         page.Part("unknown", "What the recording does not determine", _unknown(result), "unknown"),
+        page.Part("notes", "Notes", _notes(notes), "notes"),
     ]
     span = (float(t[0]), float(t[-1])) if len(t) else (0.0, 1.0)
     return page.render(title, header, parts, "identification", span)
@@ -191,6 +193,17 @@ def _joints(result: PhysicalIdentification) -> page.Content:
     head = ["joint", "least squares"]
     head += [f"{part}{place}" for part in ("damping", "friction", "armature") for place in (" in the file", "")]
     return page.table(rows, head, "nodes")
+
+
+def _notes(notes: Sequence[Note]) -> page.Content:
+    if not notes:
+        return page.tag(
+            "p", "None: nothing of the recording was changed, nothing of the robot's file is lost.", kind="nothing"
+        )
+    rows = [
+        [page.tag("b", note.element), page.cell(note.kind, "words"), page.cell(note.text, "words")] for note in notes
+    ]
+    return page.table(rows, ("of", "kind", "note"), "nodes")
 
 
 def _unknown(result: PhysicalIdentification) -> page.Content:
