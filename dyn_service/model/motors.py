@@ -9,14 +9,22 @@ theta above the surroundings:
 
     T dtheta/dt + theta = R_th R i^2
 
+With a constant current theta tends to R_th R i^2 by exp(-t / T); the continuous current is the one at which it tends to
+the largest rise, sqrt((limit - ambient) / (R_th R)).
+
 Source: A. Hughes, B. Drury, Electric Motors and Drives (2019), chapter 3.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
+import numpy as np
+
+from dyn_service.model.arrays import Vector
 
 
 class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -73,3 +81,65 @@ class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 _DEFAULT = Motor(torque_constant=math.nan)
+
+
+@dataclass(frozen=True, eq=False)
+class MotorArrays:
+    """The numbers of a robot's motors by entry of v, (nv,) each; an entry without a motor has gain 1 and no limit.
+
+    gain: N K, N m/A | N/A. resistance: R, ohm. current_limit: A. voltage_limit: U, V. heat: R_th R, K/A^2, 0 without
+    heat. time_constant: T, s. ambient: degrees Celsius. largest_rise: K above it.
+    """
+
+    gain: Vector
+    resistance: Vector
+    current_limit: Vector
+    voltage_limit: Vector
+    heat: Vector
+    time_constant: Vector
+    ambient: Vector
+    largest_rise: Vector
+
+    @property
+    def continuous_current(self) -> Vector:
+        """A, whose heat ends at the largest rise; infinite without heat or limit."""
+        squares = np.divide(self.largest_rise, self.heat, out=np.full_like(self.heat, np.inf), where=self.heat > 0.0)
+        return np.sqrt(squares)
+
+    def voltage(self, current: Vector, v: Vector) -> Vector:
+        """Returns u, V, (.., nv)."""
+        return self.resistance * current + self.gain * v
+
+    def current_range(self, voltage: Vector, v: Vector) -> tuple[Vector, Vector]:
+        """Returns the least and the largest current, A, of a supply of this voltage at the velocity v, (.., nv)."""
+        back_emf = self.gain * v
+        return (-voltage - back_emf) / self.resistance, (voltage - back_emf) / self.resistance
+
+    def heating(self, dt_s: float) -> tuple[Vector, Vector]:
+        """Returns what a time with constant current leaves of the rise, and the rise per squared current, K/A^2."""
+        return np.exp(-dt_s / self.time_constant), self.heat * -np.expm1(-dt_s / self.time_constant)
+
+
+def motor_arrays(motors: Mapping[int, Motor], nv: int) -> MotorArrays:
+    """Returns the numbers of the motors, by index in v."""
+
+    def array(name: str, default: float) -> Vector:
+        values = np.full(nv, default)
+        for index, motor in motors.items():
+            value = getattr(motor, name)
+            if value is not None:
+                values[index] = value
+        return values
+
+    # without a resistance there is neither a voltage limit nor heat
+    resistance, ambient = array("resistance", 1.0), array("ambient_celsius", np.nan)
+    return MotorArrays(
+        gain=array("gain", 1.0),
+        resistance=resistance,
+        current_limit=array("current_limit", np.inf),
+        voltage_limit=array("voltage_limit", np.inf),
+        heat=resistance * array("thermal_resistance", 0.0),
+        time_constant=array("thermal_time_constant_s", np.inf),
+        ambient=ambient,
+        largest_rise=array("temperature_limit_celsius", np.inf) - np.nan_to_num(ambient),
+    )
