@@ -18,17 +18,23 @@ Source: A. Hughes, B. Drury, Electric Motors and Drives (2019), chapter 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
+from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.arrays import Vector
+
+if TYPE_CHECKING:
+    from dyn_service.model.description import Joint
 
 
 class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The motor of one joint. None and infinity: not given, the limit does not exist.
+    """The motor of one joint. None and infinity: not given, the limit does not exist. Without a temperature limit the
+    winding's temperature is computed and limits nothing.
 
     gear_ratio: N, rad of the rotor per rad or m of the joint. torque_constant: K, N m/A at the rotor, the same number
     as the voltage constant in V s/rad. rotor_inertia: J, kg m^2. resistance: R, ohm, of the current of
@@ -54,6 +60,11 @@ class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         assert self.gear_ratio is not None  # a joint file with a motor has one, or the robot's file
         return self.gear_ratio * self.torque_constant
 
+    def __str__(self) -> str:
+        """Returns the numbers that are given, such as `torque_constant 0.1, gear_ratio 50`."""
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        return ", ".join(f"{name} {x:g}" for name, x in values if x is not None and x != getattr(_DEFAULT, name))
+
     def fault(self) -> tuple[str, str]:
         """Returns the first wrong field, and a sentence about it; empty if all are right."""
         thermal = ("thermal_resistance", "thermal_time_constant_s", "temperature_limit_celsius")
@@ -70,10 +81,10 @@ class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 return name, f"expected {expected}, found {value:g}"
         if math.isfinite(self.voltage_limit) and self.resistance is None:
             return "voltage_limit", "expected a resistance with the voltage_limit, found none"
-        numbers = [getattr(self, name) for name in (*thermal, "resistance")]
-        if any(number is not None for number in numbers[:3]) and None in numbers:
-            missing = (*thermal, "resistance")[numbers.index(None)]
-            return missing, f"expected {', '.join(thermal)} and resistance together, found no {missing}"
+        if any(getattr(self, name) is not None for name in thermal):
+            for name in (*thermal[:2], "resistance"):
+                if getattr(self, name) is None:
+                    return name, f"expected {', '.join(thermal[:2])} and resistance together, found no {name}"
         if self.temperature_limit_celsius is not None and self.temperature_limit_celsius <= self.ambient_celsius:
             text = f"expected more than ambient_celsius, {self.ambient_celsius:g}"
             return "temperature_limit_celsius", f"{text}, found {self.temperature_limit_celsius:g}"
@@ -118,6 +129,22 @@ class MotorArrays:
     def heating(self, dt_s: float) -> tuple[Vector, Vector]:
         """Returns what a time with constant current leaves of the rise, and the rise per squared current, K/A^2."""
         return np.exp(-dt_s / self.time_constant), self.heat * -np.expm1(-dt_s / self.time_constant)
+
+
+def motors_by_entry(joints: Iterable[Joint], names: Sequence[str]) -> dict[int, Motor]:
+    """Returns the motors of joints by index in v. names: the joint of each entry of v.
+
+    Raises:
+        InvalidArgumentError: A joint with a motor follows another one.
+    """
+    motors = {}
+    for joint in joints:
+        if joint.motor is not None:
+            if joint.name not in names:
+                text = "follows another one: expected the motor at the joint that it follows, or mimic: false"
+                raise InvalidArgumentError(f"motors: joint '{joint.name}' {text}", path="joints")
+            motors[names.index(joint.name)] = joint.motor
+    return motors
 
 
 def motor_arrays(motors: Mapping[int, Motor], nv: int) -> MotorArrays:
