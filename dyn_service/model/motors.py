@@ -126,9 +126,23 @@ class MotorArrays:
         back_emf = self.gain * v
         return (-voltage - back_emf) / self.resistance, (voltage - back_emf) / self.resistance
 
-    def heating(self, dt_s: float) -> tuple[Vector, Vector]:
+    def heating(self, dt_s: float | Vector) -> tuple[Vector, Vector]:
         """Returns what a time with constant current leaves of the rise, and the rise per squared current, K/A^2."""
         return np.exp(-dt_s / self.time_constant), self.heat * -np.expm1(-dt_s / self.time_constant)
+
+    def rises(self, t: Vector, current: Vector, begin: Vector) -> Vector:
+        """Returns the rises of the windings, K, (n, nv), at the times t (n,), s, of currents (n, nv), A.
+
+        Between two times the heat is constant, the mean of both ends. begin: (nv,) K, at the first time.
+        """
+        decay, heat = self.heating(np.diff(t)[:, np.newaxis])
+        squares = current**2
+        gain = heat * 0.5 * (squares[1:] + squares[:-1])
+        rises = np.empty_like(squares)
+        rises[0] = begin
+        for k in range(len(gain)):
+            rises[k + 1] = decay[k] * rises[k] + gain[k]
+        return rises
 
 
 def motors_by_entry(joints: Iterable[Joint], names: Sequence[str]) -> dict[int, Motor]:
