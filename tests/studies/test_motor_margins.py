@@ -37,7 +37,7 @@ PENDULUM = f"""<robot name="pendulum"><link name="base"/><link name="rod"><inert
 {{more}}</robot>"""
 TURNTABLE = PENDULUM.replace(f"0 0 {-LENGTH}", f"{LENGTH} 0 0").replace("0 1 0", "0 0 1")
 """About a vertical axis, without weight."""
-SECOND = f"""<link name="tip"><inertial><mass value="1e-9"/>{POINT}</inertial></link>
+SECOND = f"""<link name="tip"><inertial><origin xyz="1 0 0"/><mass value="1e-9"/>{POINT}</inertial></link>
 <joint name="wrist" type="continuous"><parent link="rod"/><child link="tip"/><axis xyz="0 1 0"/></joint>"""
 
 
@@ -53,7 +53,7 @@ def test_current_and_voltage_of_states(tmp_path: Path) -> None:
     motors = {"swing": {"torque_constant": K, "gear_ratio": N, "resistance": R}}
     motor = Loads(robot, {"motors": motors})({"q": q, "v": v, "a": a})["motor"]
     current = (WEIGHT * np.sin(q[:, 0]) + INERTIA * a[:, 0]) / GAIN
-    np.testing.assert_allclose(motor[:, 0, 0], current, rtol=1e-8)  # of the tip, 1e-9 kg
+    np.testing.assert_allclose(motor[:, 0, 0], current, rtol=0.0, atol=1e-7)  # A, of the tip of 1e-9 kg
     np.testing.assert_allclose(motor[:, 0, 1], R * motor[:, 0, 0] + GAIN * v[:, 0], rtol=1e-13, atol=1e-13)
     assert not motor[:, 1].any()
     unknown = Loads(robot, {"motors": {"swing": {"torque_constant": K, "gear_ratio": N}}})
@@ -101,6 +101,15 @@ def test_the_margin_is_that_of_the_worst_limit(tmp_path: Path, motor: str, speed
     text = page.read_text("utf-8")
     assert "motors.csv" in text
     assert f"{row['margin']:.6g}"[:6] in text
+
+
+def test_each_limit_has_its_own_worst_state(tmp_path: Path) -> None:
+    """The first state has the largest current, the second, without acceleration, the largest voltage."""
+    robot = pendulum(tmp_path, LIMITED)
+    vary = {"v": {"values": [[0.0], [9.0]], "dim": "pose"}, "a": {"values": [[5.0], [0.0]], "dim": "pose"}}
+    (row,) = design_loads(robot, {"q": {"constant": 0.0}, **vary}).margins
+    assert (row["limit"], row["state"]) == ("voltage", 1)
+    assert row["current"] == pytest.approx(INERTIA * 5.0 / GAIN, rel=1e-13)
 
 
 def test_robots_without_motors_have_no_margins(tmp_path: Path) -> None:

@@ -34,8 +34,9 @@ def dc_motor(values: Values, ratio: float) -> tuple[Motor | None, list[str]]:
     """Returns the motor of a `<dcmotor>` with this gear, and a text on everything that it cannot represent."""
     range_end, _ = _end(values, "forcerange", "forcelimited")
     begin = {"torque": np.array([range_end]), **{name: np.zeros(size) for name, size in _SIZES.items()}}
-    of_class = _compiled(replace(values, attributes=values.inherited, inherited={}), begin)
-    numbers = _compiled(replace(values, inherited={}), of_class)
+    class_values = replace(values, attributes=values.inherited, inherited={})
+    of_class = _compiled(class_values, begin, _damping(class_values))
+    numbers = _compiled(replace(values, inherited={}), of_class, _damping(values))
     K, R = float(numbers["motorconst"][0]), float(numbers["resistance"][0])
     tokens = (values.text("input") or "voltage").split()
     if not (K > 0.0 and R > 0.0 and ratio):
@@ -93,8 +94,13 @@ def _end(values: Values, name: str, flag: str) -> tuple[float, list[str]]:
     return inf, [f"{name} {bounds[0]:g} to {bounds[1]:g}: no limit; only symmetric ranges are supported"]
 
 
-def _compiled(values: Values, begin: Mapping[str, Vector]) -> dict[str, Vector]:
-    """Returns the numbers of an element, or of a class, that begins with others.
+def _damping(values: Values) -> float:
+    numbers = values.numbers("damping", 1, 3)
+    return 0.0 if numbers is None else float(numbers[0])
+
+
+def _compiled(values: Values, begin: Mapping[str, Vector], damping: float) -> dict[str, Vector]:
+    """Returns the numbers of an element, or of a class, that begins with others. damping: N m s/rad of the rotor.
 
     motorconst: (K, 0). inductance: (0, s). thermal: (K/W, J/K, 0, 1/K, degrees Celsius, degrees Celsius). torque: N m,
     the limit at the rotor.
@@ -108,7 +114,7 @@ def _compiled(values: Values, begin: Mapping[str, Vector]) -> dict[str, Vector]:
     R = float(numbers["resistance"][0])
     voltage, stall_torque, no_load_speed = map(float, numbers["nominal"])
     if voltage > 0.0 and no_load_speed > 0.0 and Ke <= 0.0:
-        Ke = _no_load_constant(voltage, stall_torque, no_load_speed, R, values.non_negative("damping"))
+        Ke = _no_load_constant(voltage, stall_torque, no_load_speed, R, damping)
     K = sqrt(Kt * Ke) if Kt > 0.0 and Ke > 0.0 else Kt if Kt > 0.0 else Ke
     if R == 0.0 and voltage > 0.0 and stall_torque > 0.0 and K > 0.0:
         R = K * voltage / stall_torque
