@@ -123,7 +123,8 @@ class Joint:
     axis: (3,), unit length, in the joint frame; (1, 0, 0) and unused for fixed joints. damping and the other passive
     parameters: as in `passive.Passive`, one number for all degrees of freedom. friction_width: None is the joint type's
     default. reduction: turns of the motor per turn of the joint, if the file gives it.
-    driven: whether a motor moves it; None: the file says of no joint that it is driven. motor: from a joint file.
+    driven: whether a motor moves it; None: the file says of no joint that it is driven. motor: of the robot's file or
+    a joint file.
     """
 
     name: str

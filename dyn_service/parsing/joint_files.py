@@ -13,14 +13,15 @@
         rest: 0.5               # rad | m, position without force of the spring
         driven: true            # a motor moves it; joints without this key are passive then
     motors:
-      panda_joint1:             # fields of `model.motors.Motor`; torque_constant is needed, a missing gear_ratio is the
-        gear_ratio: 100         # reduction of the joint's <transmission>
+      panda_joint1:             # fields of `model.motors.Motor`; torque_constant is needed if the robot file has no
+                                # motor for the joint, a missing gear_ratio is the reduction of its <transmission>
+        gear_ratio: 100
         torque_constant: 0.1    # N m/A of the rotor
         rotor_inertia: 6.0e-5   # kg m^2: sets the joint's armature
         resistance: 0.5         # ohm
         current_limit: 10       # A
         voltage_limit: 48       # V, needs the resistance
-        thermal_resistance: 2.0         # K/W; this and the next two together, with the resistance
+        thermal_resistance: 2.0         # K/W; this and the next together, with the resistance
         thermal_time_constant_s: 30
         temperature_limit_celsius: 100
         ambient_celsius: 25
@@ -153,9 +154,13 @@ def with_joint_file(description: Description, source: str | os.PathLike[str] | D
         text = f"{', '.join(field_names) or 'nothing'} of {document.file}:{line}"
         notes.append(Note("changed", f"joint '{name}'", text, joints[name].line))
     for name, parameters in file.motors.items():
+        text = f"motor of {document.file}:{document.lines['motors', name]}"
+        read_motor = joints[name].motor if name in joints else None
+        if read_motor is not None and isinstance(parameters, Mapping):
+            parameters = {**msgspec.to_builtins(read_motor), **parameters}
+            text = f"{text}, and of the robot's file: {read_motor}"
         motor = document.convert(parameters, Motor, ("motors", name))
         joints[name] = _with_motor(joints, name, motor, entries.get(name, JointEntry()), document)
-        text = f"motor of {document.file}:{document.lines['motors', name]}"
         notes.append(Note("changed", f"joint '{name}'", text, joints[name].line))
     driven_joints = {name for name, entry in entries.items() if entry.driven}
     described = replace(description, joints=tuple(with_drives(joints.values(), driven_joints)))

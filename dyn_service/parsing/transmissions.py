@@ -1,11 +1,18 @@
-"""`<transmission>` elements: the gear ratio of a joint and the inertia of its rotor.
+"""`<transmission>` elements: the gear ratio of a joint, the torque constant of its motor, the inertia of its rotor.
 
     armature = rotor inertia * reduction^2
 
     <transmission name="t"><joint name="elbow"/>
       <actuator name="m"><mechanicalReduction>100</mechanicalReduction>          in the joint or above, too
         <drake:rotor_inertia value="1e-5"/><drake:gear_ratio value="100"/>       as Drake writes it, counts first
+        <motorTorqueConstant>0.06</motorTorqueConstant>        N m/A of the rotor, in the transmission, too
       </actuator></transmission>
+    <ros2_control name="s" type="system">
+      <joint name="elbow"><param name="torque_constant">0.06</param><param name="gear_ratio">100</param></joint>
+      <transmission name="t"><joint name="elbow"><mechanical_reduction>100</mechanical_reduction></joint></transmission>
+    </ros2_control>
+
+A `motorTorqueConstant` of 1 is not used: the templates of PR2's transmissions have it for every motor.
 
 URDF itself has no rotor inertia, so few files give one. A reduction without it is kept for joint files that give the
 rotor (`joint_files.py`). Efforts are joint efforts, independent of the reduction. Invalid transmissions, and those that
@@ -19,11 +26,12 @@ Joints of transmissions are driven, and so are joints with a command interface:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dyn_service.errors import UrdfError
 from dyn_service.model.description import Joint, Note
+from dyn_service.model.motors import Motor
 from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
 from dyn_service.parsing.quantities import Place, counted, named, quoted
@@ -31,7 +39,9 @@ from dyn_service.parsing.xml_elements import Element
 
 TAG = "transmission"
 CONTROL = "ros2_control"
-_REDUCTION = "mechanicalReduction"
+_REDUCTION, _CONTROL_REDUCTION = "mechanicalReduction", "mechanical_reduction"
+_CONSTANT, _PLACEHOLDER = "motorTorqueConstant", 1.0
+_NO_MOTOR = "its torque constant is not used"
 RATIO, ROTOR = "drake:gear_ratio", "drake:rotor_inertia"
 
 
@@ -63,6 +73,10 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
                 text = f"a gear of {reduction:g} at joint '{joint.name}', which has one of {joint.reduction:g} already"
                 notes.append(place.warning("unused-rotor", f"{text}: the last is kept"))
             updated[k] = joint = replace(joint, reduction=reduction)
+        constant = _torque_constant(element, place, notes)
+        if constant is not None:
+            updated[k] = joint = _with_motor(joint, constant, place, notes)
+        notes += _offsets(element, place)
         if rotor is None:
             idle.append(element)
         elif (refusal := joint.moves.refused("armature")) is not None:
@@ -79,7 +93,69 @@ def with_transmissions(root: Element, joints: Sequence[Joint], robot: Place) -> 
     if idle:
         first = Place(robot.file, robot.element, idle[0].line)
         notes.append(first.note("dropped", not_used(len(idle))))
+    for system in root.all(CONTROL):
+        for element in [*system.all(TAG), *system.all("joint")]:
+            notes += _controlled(element, updated, index_of, robot)
     return updated, notes
+
+
+def _controlled(element: Element, joints: list[Joint], index_of: Mapping[str, int], robot: Place) -> list[Note]:
+    """Adds the reduction of a transmission, or the motor of a joint, of <ros2_control> to its joint; returns notes."""
+    name = element.attributes.get("name", "")
+    place = Place(robot.file, named(f"{CONTROL} {element.tag}", name), element.line)
+    ends = element.all("joint") if element.tag == TAG else [element]
+    k = index_of.get(ends[0].attributes.get("name", "")) if len(ends) == 1 else None
+    if k is None or not joints[k].moves.nv or len(element.all("actuator")) > 1:
+        return []
+    try:
+        if element.tag == TAG:
+            ratios = [_number(inner.text, inner, place) for inner in ends[0].all(_CONTROL_REDUCTION)]
+            joints[k] = _with_reduction(joints[k], ratios)
+            return _offsets(element, place)
+        parameters = {inner.attributes.get("name", ""): inner for inner in element.all("param")}
+        inner = parameters.get("torque_constant")
+        if inner is None:
+            return []
+        constant, notes = _number(inner.text, inner, place), list[Note]()
+        gear = parameters.get("gear_ratio")
+        joint = _with_reduction(joints[k], [] if gear is None else [_number(gear.text, gear, place)])
+        joints[k] = _with_motor(joint, constant, place, notes)
+    except UrdfError as fault:
+        return [place.note("reported", f"{fault.message}: not used")]
+    return notes
+
+
+def _with_reduction(joint: Joint, ratios: Sequence[float]) -> Joint:
+    """Returns the joint with the first ratio, unless it has a reduction."""
+    return replace(joint, reduction=ratios[0]) if ratios and joint.reduction is None else joint
+
+
+def _with_motor(joint: Joint, constant: float, place: Place, notes: list[Note]) -> Joint:
+    """Returns the joint with a motor of this torque constant, behind the joint's reduction or without a gear."""
+    motor = Motor(torque_constant=constant, gear_ratio=1.0 if joint.reduction is None else joint.reduction)
+    field, message = motor.fault()
+    if field:
+        cause = f"{field}: {message}"
+    elif not joint.moves.single_dof:
+        cause = "expected a joint with one degree of freedom"
+    elif joint.mimic is not None:
+        cause = f"joint '{joint.name}' follows '{joint.mimic.joint}'"
+    elif joint.motor is not None:
+        cause = f"joint '{joint.name}' has a motor already"
+    else:
+        notes.append(place.note("changed", f"motor of joint '{joint.name}': {motor}"))
+        return replace(joint, motor=motor)
+    notes.append(place.note("reported", f"{cause}: {_NO_MOTOR}"))
+    return joint
+
+
+def _offsets(element: Element, place: Place) -> list[Note]:
+    """Returns a note on offsets between actuator and joint; positions are those of the joint."""
+    holders = (*element.all("joint"), *element.all("actuator"), element)
+    texts = [inner.text.strip() for holder in holders for inner in holder.all("offset")]
+    return [
+        place.note("reported", f"offset {quoted(text)}: ignored, positions are those of the joint") for text in texts
+    ]
 
 
 def driven_joints(root: Element) -> set[str]:
@@ -94,6 +170,21 @@ def driven_joints(root: Element) -> set[str]:
 def not_used(number: int) -> str:
     """Returns the note on transmissions without a rotor inertia, of which only `driven_joints` are used."""
     return f"of {counted(number, f'<{TAG}> element')} in <robot> only the joints with motors are used: no rotor inertia"
+
+
+def _torque_constant(element: Element, place: Place, notes: list[Note]) -> float | None:
+    """Returns the torque constant, N m/A; None, with a note, if it is no number or the placeholder."""
+    holders = [*element.all("actuator"), *element.all("joint"), element]
+    for inner in (inner for holder in holders for inner in holder.all(_CONSTANT)):
+        try:
+            constant = _number(inner.text, inner, place)
+        except UrdfError as fault:
+            notes.append(place.note("reported", f"{fault.message}: {_NO_MOTOR}"))
+            return None
+        if constant != _PLACEHOLDER:
+            return constant
+        notes.append(place.note("dropped", f"{_CONSTANT} 1: not used, because templates have it for every motor"))
+    return None
 
 
 def _gear(element: Element, place: Place) -> tuple[float | None, float | None]:

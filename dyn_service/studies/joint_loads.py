@@ -11,8 +11,15 @@ its axial load is 0. A fixed joint has no drive: `drive` is its torsion M.u. Cau
     velocity  centrifugal, Coriolis          external   the wrenches in the options
     friction  damping, friction and springs: of the drive alone
 
-Source: Newton-Euler (13), (20). Bearing life uses means: the cubic mean over states, and over a duty cycle weighted by
-the turned angle, (sum |v| dt P^p / sum |v| dt)^(1/p), p = 3 for balls, 10/3 for rollers.
+A joint with a motor of gear N, torque constant K, resistance R uses these shares of its limits, 1 - the largest of them
+is its margin, negative where a limit is exceeded:
+
+    current  |i| / limit, i = drive / (N K)         voltage  |R i + N K v| / limit, which is 1 on the torque-speed line
+    heat     i_rms / sqrt((limit - ambient) / (R_th R)), over the states; of a timed motion that repeats without end
+             sqrt((peak - ambient) / (limit - ambient)), which is the same share for a constant current
+
+Source: Newton-Euler (13), (20); motors: `model/motors.py`. Bearing life uses means: the cubic mean over states, and
+over a duty cycle weighted by the turned angle, (sum |v| dt P^p / sum |v| dt)^(1/p), p = 3 for balls, 10/3 for rollers.
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from dyn_service.api.arrays import Array, found, numbers
@@ -33,10 +41,14 @@ from dyn_service.errors import NotFoundError
 from dyn_service.graph.report import page
 from dyn_service.graph.report.charts import Card, Chart, Line
 from dyn_service.model.joints import joint_of
-from dyn_service.studies.keys import check_names, wrenches_of, wrong
+from dyn_service.model.motors import Motor, motor_arrays, motors_by_entry
+from dyn_service.studies.keys import check_names, part_of, wrenches_of, wrong
 from dyn_service.support.optional import load
 
 MEASURES = ("radial", "axial", "tilting", "drive")
+QUANTITIES = ("current", "voltage")
+"""Of a motor, A and V."""
+LIMITS = ("current", "voltage", "heat")
 CAUSES = ("inertia", "velocity", "gravity", "external", "friction")
 
 ROUNDING = 1e-12
@@ -66,7 +78,8 @@ class Loads:
     """Answers the query `design_loads` of a study.
 
     options: `joints`: names; default: all that move about or along one axis. `wrenches`: external ones, each a map of
-    `link`, `force`, `torque`, `point` and `frame`.
+    `link`, `force`, `torque`, `point` and `frame`. `motors`: by joint, the fields of `model.motors.Motor`; with these
+    the answer has `motor`, current and voltage.
     """
 
     required = ("q", "v", "a")
@@ -83,25 +96,46 @@ class Loads:
             if joint.nv > 1:
                 text = f"joint '{name}' is {joint.type}, with {joint.nv} degrees of freedom: leave it out"
                 raise wrong("options.joints", text)
-        check_names("options", "option of design_loads called", options, ("joints", "wrenches"))
+        check_names("options", "option of design_loads called", options, ("joints", "wrenches", "motors"))
         self.wrenches = wrenches_of(options)
         self.axes = np.array([joints_by_name[name].parameters.get("axis", (0.0, 0.0, 1.0)) for name in self.joints])
         self.slides = np.array([joints_by_name[name].shifts == (True,) for name in self.joints])
         entries = robot.configuration.velocity_names
         self.entry = np.array([entries.index(name) if name in entries else -1 for name in self.joints])
+        motors = part_of(options.get("motors") or {}, dict[str, Motor], "options.motors")
+        check_names("options.motors", "joint", motors, joints_by_name, NotFoundError)
+        self.motors = {j: motors[name] for j, name in enumerate(self.joints) if name in motors and self.entry[j] >= 0}
+        self.motor_arrays = motor_arrays(self.motors, len(self.joints))
 
     def template(self, state: Mapping[str, Any]) -> Any:
         """Returns the labelled answer at one state."""
         xarray = load("design loads", "xarray")
         coordinates = {"urdf_joint": self.joints, "measure": list(MEASURES)}
         attributes = {"units": "N, N, N m, N m | N", "equation": "Newton-Euler (13), (20)"}
-        variables = {name: (("urdf_joint", "measure"), x, attributes) for name, x in self(state).items()}
+        answer = self(state)
+        of_motors = answer.pop("motor", None)
+        variables = {name: (("urdf_joint", "measure"), x, attributes) for name, x in answer.items()}
+        if of_motors is not None:
+            coordinates["quantity"] = list(QUANTITIES)
+            attributes = {"units": "A, V", "equation": "i = drive / (N K), u = R i + N K v"}
+            variables["motor"] = (("urdf_joint", "quantity"), of_motors, attributes)
         return xarray.Dataset(variables, coords=coordinates)
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
-        """Returns `load`, the whole, and the measures of each cause, (.., joints, 4)."""
+        """Returns `load`, the whole, and the measures of each cause, (.., joints, 4); `motor` (.., joints, 2)."""
         whole, causes = self._split(inputs)
-        return {"load": self._measures(whole), **{name: self._measures(part) for name, part in causes.items()}}
+        answer = {"load": self._measures(whole), **{name: self._measures(part) for name, part in causes.items()}}
+        if self.motors:
+            answer["motor"] = self._motor(whole.drive, inputs["v"])
+        return answer
+
+    def _motor(self, drive: Array, v: Any) -> Array:
+        """Returns currents and voltages, (.., joints, 2); 0 of joints without motor, and of unknown resistances."""
+        has_motor = np.isin(np.arange(len(self.joints)), [*self.motors])
+        has_resistance = [j in self.motors and self.motors[j].resistance is not None for j in range(len(self.joints))]
+        current = np.where(has_motor, drive / self.motor_arrays.gain, 0.0)
+        voltage = self.motor_arrays.voltage(current, np.asarray(v)[..., self.entry])
+        return np.stack([current, np.where(has_resistance, voltage, 0.0)], axis=-1)
 
     def shares(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Returns each cause's part of the load at one state, along the direction of the whole: they add up to it."""
@@ -168,12 +202,16 @@ class DesignLoads(NamedTuple):
 
     rows: for each joint and measure a map with the columns of the CSV, not rounded. curves: by (joint, measure) loads
     and the share of states with at least this load. result: the study's Dataset. study: for `study.state(index)`.
+    margins: for each joint with a motor a map of its `margin`, the `limit` that is used most (`LIMITS`, "" if none is)
+    and the `state` of this, -1 for heat, which is that of all states; the largest `current` and `voltage`, the
+    `rms current`, A, V, A, and the shares of the limits.
     """
 
     rows: list[dict[str, Any]]
     curves: dict[tuple[str, str], tuple[Array, Array]]
     result: Any
     study: Any
+    margins: list[dict[str, Any]]
 
     @property
     def _text(self) -> Callable[[float], str]:
@@ -181,13 +219,7 @@ class DesignLoads(NamedTuple):
 
     def csv(self) -> str:
         """Returns the table for a supplier, with q, v and a of the state of each largest load."""
-        text, format_number = io.StringIO(), self._text
-        writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
-        writer.writeheader()
-        for row in self.rows:
-            inputs = {k: f"{x:.9g}" for k, x in row.items() if k.endswith("]")}
-            writer.writerow({k: format_number(x) if isinstance(x, float) else x for k, x in row.items()} | inputs)
-        return text.getvalue()
+        return _table_text(self.rows, self._text)
 
     def write(self, folder: str | Path) -> Path:
         """Writes `loads.csv` and the page `index.html`, with tables and curves of each joint; returns the page."""
@@ -199,9 +231,16 @@ class DesignLoads(NamedTuple):
         facts += [("model", self.study.fingerprint[:12])]
         note = f"Numbers below {ROUNDING:g} of the largest load are rounding errors, written as 0. "
         note += "The CSV also has q, v and a of the state of each largest load."
-        files = page.soft("Files: ", page.links(["loads.csv"]))
+        files = page.soft("Files: ", page.links(["loads.csv", *(["motors.csv"] if self.margins else [])]))
         header = page.header(f"Design loads of {attributes['robot']}", "", note, page.facts(facts), files)
-        parts = [page.Part(f"joint-{k}", name, self._joint(name), name, is_open=True) for k, name in enumerate(joints)]
+        parts = []
+        if self.margins:
+            (place / "motors.csv").write_text(_table_text(self.margins, lambda x: f"{x:.6g}"), "utf-8")
+            table = [
+                {k: float(f"{x:.6g}") if isinstance(x, float) else x for k, x in row.items()} for row in self.margins
+            ]
+            parts.append(page.Part("motors", "Motors", page.numbers({"margins": table}), "Motors", is_open=True))
+        parts += [page.Part(f"joint-{k}", name, self._joint(name), name, is_open=True) for k, name in enumerate(joints)]
         path = place / "index.html"
         path.write_text(page.render("Design loads", header, parts, "design loads"), "utf-8")
         return path
@@ -227,6 +266,35 @@ class DesignLoads(NamedTuple):
             chart = Chart(100.0 * share, [line], f"{row['measure']} [{row['unit']}]", _SHARE, timed=False)
             cards.append(Card(row["measure"], [chart], f"largest {text(row['largest'])} {row['unit']}"))
         return [page.numbers(tables), page.cards(cards, points=1000)]
+
+
+def _table_text(rows: Sequence[Mapping[str, Any]], format_number: Callable[[float], str]) -> str:
+    """Returns rows as CSV; columns with a unit in brackets are inputs, with 9 digits."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        inputs = {k: f"{x:.9g}" for k, x in row.items() if k.endswith("]")}
+        writer.writerow({k: format_number(x) if isinstance(x, float) else x for k, x in row.items()} | inputs)
+    return text.getvalue()
+
+
+def _margin(shares: Mapping[str, float], places: Mapping[str, int], place_name: str) -> dict[str, Any]:
+    """Returns margin, limit, place and shares of one motor."""
+    limit = max(shares, key=lambda name: shares[name])
+    named = {f"{name} share": share for name, share in shares.items()}
+    return {"margin": 1.0 - shares[limit], "limit": limit if shares[limit] else "", place_name: places[limit]} | named
+
+
+def _options(robot: Robot, joints: Sequence[str] | None, wrenches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns the options of `Loads`, with the motors of the robot's files."""
+    names = robot.configuration.velocity_joints
+    motors = motors_by_entry(robot.base.as_described.joints, names)
+    options: dict[str, Any] = {"joints": list(joints)} if joints else {}
+    options |= {"wrenches": list(wrenches)} if wrenches else {}
+    return options | (
+        {"motors": {names[k]: msgspec.to_builtins(motor) for k, motor in motors.items()}} if motors else {}
+    )
 
 
 def design_loads(
@@ -255,8 +323,8 @@ def design_loads(
     Raises:
         DynError: As `Robot.study` and `Study.run`.
     """
-    options: dict[str, Any] = {"joints": list(joints)} if joints else {}
-    options |= {"wrenches": list(wrenches)} if wrenches else {}
+    options = _options(robot, joints, wrenches)
+    loads = Loads(robot, options)
     output = {"query": "design_loads", "options": options, "output": "load"}
     reduce = ["min", "max", "absmax", "rms", "cubic_mean", "histogram"]
     # One chunk first, because a histogram needs its range before it counts.
@@ -265,9 +333,9 @@ def design_loads(
     histogram_range = np.where(np.isfinite(first) & (first > 0), _MARGIN * first, 1.0)
     causes = {name: {**output, "output": name, "reduce": ["absmax"]} for name in CAUSES}
     load_output = output | {"reduce": reduce, "bins": 2 * bins, "range": [[-x, x] for x in histogram_range.tolist()]}
-    study = robot.study(vary, {"load": load_output, **causes}, samples=samples)
+    motors = {"motor": output | {"output": "motor", "reduce": ["absmax", "rms"]}} if loads.motors else {}
+    study = robot.study(vary, {"load": load_output, **causes, **motors}, samples=samples)
     result = study.run(store, **how)
-    loads = Loads(robot, options)
     rows, curves = [], {}
     for j, joint in enumerate(loads.joints):
         for m, measure in enumerate(MEASURES):
@@ -288,7 +356,24 @@ def design_loads(
             by_size = (counts + counts[::-1])[bins + 1 :]
             share = np.cumsum(by_size[::-1])[1:] / max(counts.sum(), 1)
             curves[joint, measure] = histogram_range[4 * j + m] / bins * np.arange(bins - 1, -1, -1), share
-    return DesignLoads(rows, curves, result, study)
+    return DesignLoads(rows, curves, result, study, _margins(loads, result))
+
+
+def _margins(loads: Loads, result: Any) -> list[dict[str, Any]]:
+    """Returns the margins of the joints with motors."""
+    limits, rows = loads.motor_arrays, []
+    for j in loads.motors:
+        (current, voltage), places = result.motor_absmax.values[j], result.motor_absmax_index.values[j]
+        rms = float(result.motor_rms.values[j, 0])
+        shares = {
+            "current": float(current / limits.current_limit[j]),
+            "voltage": float(voltage / limits.voltage_limit[j]),
+            "heat": float(rms / limits.continuous_current[j]),
+        }
+        states = {"current": int(places[0]), "voltage": int(places[1]), "heat": -1}
+        row = {"joint": loads.joints[j], **_margin(shares, states, "state")}
+        rows.append(row | {"current": float(current), "voltage": float(voltage), "rms current": rms})
+    return rows
 
 
 def _failures(result: Any) -> str:
@@ -329,6 +414,9 @@ def duty_cycle(
 
     Returns:
         `joint`, `turned` (rad | m, the sum of |v| dt), and for each measure its equivalent load; NaN if it never moves.
+        Of a joint with a motor also `margin`, `limit`, the `sample` that is the worst, the shares of the limits, the
+        largest `current` and `voltage`, A and V, and the highest temperature of the winding, `celsius` if it is at
+        ambient temperature at the begin, `celsius repeated` if the motion repeats without end.
 
     Raises:
         InvalidArgumentError: An array has the wrong shape or numbers that are not finite, the times do not increase, or
@@ -337,8 +425,7 @@ def duty_cycle(
     """
     if not 0.0 < exponent < math.inf:
         raise wrong("exponent", f"expected a positive, finite number, found {exponent:g}")
-    options: dict[str, Any] = {"joints": list(joints)} if joints else {}
-    loads = Loads(robot, {**options, "wrenches": list(wrenches)})
+    loads = Loads(robot, _options(robot, joints, wrenches))
     check_names("motion", "array of the recording called", ("t", *Loads.required), motion)
     arrays: dict[str, Array] = {}
     for name, width in {"t": (), "q": (robot.nq,), "v": (robot.nv,), "a": (robot.nv,)}.items():
@@ -351,7 +438,9 @@ def duty_cycle(
     t, v = arrays.pop("t"), arrays["v"]
     if len(t) < 2 or not (np.diff(t) > 0.0).all():
         raise wrong("motion.t", "expected at least two times, which increase")
-    measures, dt = loads(arrays)["load"], np.gradient(t)
+    answer, dt = loads(arrays), np.gradient(t)
+    measures = answer["load"]
+    heat = _winding_rises(loads, t, answer["motor"][..., 0]) if loads.motors else None
     rows = []
     for j, joint in enumerate(loads.joints):
         moving = loads.entry[j] >= 0
@@ -363,5 +452,34 @@ def duty_cycle(
             scale = float(load.max()) or 1.0  # large exponents would overflow
             power = float((weight * (load / scale) ** exponent).sum())
             row[measure] = scale * (power / travel) ** (1 / exponent) if travel else float("nan")
+        if heat is not None and j in loads.motors:
+            row |= _timed_margin(loads, j, answer["motor"][:, j], *(rises[:, j] for rises in heat))
         rows.append(row)
     return rows
+
+
+def _winding_rises(loads: Loads, t: Array, current: Array) -> tuple[Array, Array]:
+    """Returns the rises (n, joints), K, of a motion from cold windings, and of the motion that repeats without end."""
+    arrays = loads.motor_arrays
+    cold = arrays.rises(t, current, np.zeros(len(loads.joints)))
+    lost = -np.expm1(-(t[-1] - t[0]) / arrays.time_constant)
+    begin = np.divide(cold[-1], lost, out=np.zeros_like(lost), where=arrays.heat > 0.0)
+    return cold, arrays.rises(t, current, begin)
+
+
+def _timed_margin(loads: Loads, j: int, motor: Array, cold: Array, repeated: Array) -> dict[str, Any]:
+    """Returns the margin of one motor over a timed motion; motor: (n, 2). cold, repeated: (n,) K."""
+    limits = loads.motor_arrays
+    places = {name: int(np.argmax(x)) for name, x in zip(LIMITS, (*np.abs(motor).T, repeated), strict=True)}
+    current, voltage = (float(np.abs(motor[places[name], k])) for k, name in enumerate(QUANTITIES))
+    rise = float(repeated[places["heat"]])
+    shares = {
+        "current": float(current / limits.current_limit[j]),
+        "voltage": float(voltage / limits.voltage_limit[j]),
+        "heat": float(np.sqrt(rise / limits.largest_rise[j])),
+    }
+    row = _margin(shares, places, "sample") | {"current": current, "voltage": voltage}
+    if limits.heat[j] > 0.0:
+        ambient = float(limits.ambient[j])
+        row |= {"celsius": ambient + float(cold.max()), "celsius repeated": ambient + rise}
+    return row

@@ -289,6 +289,111 @@ def test_a_transmission_without_a_gear_takes_away_none() -> None:
     assert unnamed(note.text, "gear of -3", "'hinge'", "10") == []
 
 
+def controlled(inner: str) -> str:
+    return f'<ros2_control name="s" type="system">{inner}</ros2_control>'
+
+
+CONSTANT = "<motorTorqueConstant>0.06</motorTorqueConstant>"
+PARAMETER = '<joint name="hinge"><param name="torque_constant">0.06</param>{}</joint>'
+REDUCED = '<joint name="hinge"><mechanical_reduction>30</mechanical_reduction></joint>'
+GEARED = f'<transmission name="c">{{}}{REDUCED}</transmission>'
+
+
+@pytest.mark.parametrize(
+    ("elements", "gain"),
+    [
+        (actuated(f"<mechanicalReduction>-50</mechanicalReduction>{CONSTANT}"), -3.0),
+        (actuated("").replace("</transmission>", f"{CONSTANT}</transmission>"), 0.06),
+        (actuated('<drake:gear_ratio value="20"/>' + CONSTANT), 1.2),
+        (controlled(PARAMETER.format("")), 0.06),
+        (controlled(PARAMETER.format('<param name="gear_ratio">20</param>')), 1.2),
+        (controlled(PARAMETER.format("") + GEARED.format('<actuator name="m"/>')), 1.8),
+        (controlled(GEARED.format("") + PARAMETER.format('<param name="gear_ratio">20</param>')), 1.8),
+        (actuated("<mechanicalReduction>10</mechanicalReduction>") + controlled(PARAMETER.format("")), 0.6),
+    ],
+    ids=["in the actuator", "no gear", "Drake's gear", "parameter", "both parameters", "reduction", "first", "both"],
+)
+def test_torque_constants_of_transmissions(elements: str, gain: float) -> None:
+    """The joint's motor has no limits, and the robot's dynamics do not change."""
+    described = read_text(ARM.format(more=elements))
+    (motor,) = (joint.motor for joint in described.joints if joint.motor is not None)
+    assert motor == Motor(torque_constant=0.06, gear_ratio=pytest.approx(gain / 0.06))
+    assert motor.gain == pytest.approx(gain, rel=1e-15)
+    (note,) = [note for note in described.notes if note.text.startswith("motor of joint 'hinge'")]
+    assert (note.kind, note.text) == ("changed", f"motor of joint 'hinge': {motor}")
+    assert not tree_of(described).passive.armature.any()
+
+
+def test_the_reduction_of_a_controlled_joint_is_that_of_its_rotor(tmp_path: Path) -> None:
+    described = read_text(ARM.format(more=controlled(GEARED.format('<actuator name="m"/>'))))
+    rotor = file(tmp_path, "robot: arm\njoints:\n  hinge: {rotor_inertia: 2.0e-4}")
+    (hinge,) = (joint for joint in with_joint_file(described, rotor).joints if joint.name == "hinge")
+    assert (hinge.reduction, hinge.armature) == (30.0, pytest.approx(2e-4 * 30.0**2, rel=1e-15))
+
+
+@pytest.mark.parametrize(
+    ("elements", "kind", "note"),
+    [
+        (
+            actuated("<motorTorqueConstant>1</motorTorqueConstant>"),
+            "dropped",
+            "motorTorqueConstant 1: not used, because templates have it for every motor",
+        ),
+        (
+            actuated("<motorTorqueConstant>-2</motorTorqueConstant>"),
+            "reported",
+            "torque_constant: expected a positive, finite number, found -2: its torque constant is not used",
+        ),
+        (
+            actuated(f"{ROTOR}<motorTorqueConstant>${{k}}</motorTorqueConstant>"),
+            "reported",
+            "<motorTorqueConstant>: '${k}' is a xacro expression, expected URDF: run xacro first: "
+            "its torque constant is not used",
+        ),
+        (
+            actuated(CONSTANT, '<joint name="ball"/>'),
+            "reported",
+            "expected a joint with one degree of freedom: its torque constant is not used",
+        ),
+        (
+            controlled(PARAMETER.format('<param name="gear_ratio">0</param>')),
+            "reported",
+            "gear_ratio: expected a finite number other than 0, found 0: its torque constant is not used",
+        ),
+        (
+            controlled('<joint name="hinge"><param name="torque_constant">k</param></joint>'),
+            "reported",
+            "<param>: expected a plain decimal number, found 'k': not used",
+        ),
+        (
+            actuated("<offset>0.25</offset>"),
+            "reported",
+            "offset '0.25': ignored, positions are those of the joint",
+        ),
+    ],
+    ids=["placeholder", "negative", "xacro", "a ball", "no gear", "no number", "offset"],
+)
+def test_torque_constants_that_are_not_used(elements: str, kind: str, note: str) -> None:
+    described = read_text(ARM.format(more=elements))
+    assert (kind, note) in [(listed.kind, listed.text) for listed in described.notes]
+    assert not [joint for joint in described.joints if joint.motor is not None]
+    # a rotor next to a wrong constant acts
+    assert tree_of(described).passive.armature.any() == (ROTOR in elements)
+
+
+def test_second_motors_and_those_of_followers_are_not_used() -> None:
+    twice = actuated(CONSTANT) + actuated("<motorTorqueConstant>0.09</motorTorqueConstant>")
+    described = read_text(ARM.format(more=twice))
+    assert [joint.motor.torque_constant for joint in described.joints if joint.motor is not None] == [0.06]
+    assert "joint 'hinge' has a motor already: its torque constant is not used" in [x.text for x in described.notes]
+    follower = ARM.format(more=actuated(CONSTANT, '<joint name="rail"/>')).replace(
+        '<joint name="rail" type="prismatic">', '<joint name="rail" type="prismatic"><mimic joint="hinge"/>'
+    )
+    described = read_text(follower)
+    assert not [joint for joint in described.joints if joint.motor is not None]
+    assert "joint 'rail' follows 'hinge': its torque constant is not used" in [x.text for x in described.notes]
+
+
 def test_the_receipt_says_both_units_of_what_turns_and_shifts(tmp_path: Path) -> None:
     joint_file = file(tmp_path, "robot: plate\njoints:\n  slide: {damping: 1, friction: 2}")
     (note,) = Robot.from_urdf(PLATE.format(more=""), joints=joint_file).receipt.of_kind("acting")

@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.model.motors import Motor
+from dyn_service.model.motors import Motor, motor_arrays
 
 
 class SupplySag(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -50,17 +50,9 @@ class Motors:
 
     def __post_init__(self) -> None:
         self.is_motor = np.isin(np.arange(self.nv), [*self.motors])
-        self.gain = self._array("gain", 1.0)
-        self.voltage_limit = self._array("voltage_limit", np.inf)
-        self._current_limit = self._array("current_limit", np.inf)
-        # without a resistance there is neither a voltage limit nor heat
-        self.resistance = self._array("resistance", 1.0)
-        self._heat = self.resistance * self._array("thermal_resistance", 0.0)
-        time_constant = self._array("thermal_time_constant_s", np.inf)
-        self._decay = np.exp(-self.dt_s / time_constant)
-        self._heat_in_step = self._heat * -np.expm1(-self.dt_s / time_constant)
-        self._ambient = self._array("ambient_celsius", np.nan)
-        self._largest_rise = self._array("temperature_limit_celsius", np.inf) - np.nan_to_num(self._ambient)
+        self._arrays = arrays = motor_arrays(self.motors, self.nv)
+        self.gain, self.resistance, self.voltage_limit = arrays.gain, arrays.resistance, arrays.voltage_limit
+        self._decay, self._heat_in_step = arrays.heating(self.dt_s)
         self.current_limited, self.heat_limited, self.voltage_limited = np.zeros((3, self.nv), dtype=np.int64)
         self.reset()
 
@@ -69,26 +61,26 @@ class Motors:
         self.current = np.where(self.is_motor, 0.0, np.nan)
         self._rise = np.zeros(self.nv)
         for index, celsius in self.start_celsius.items():
-            self._rise[index] = celsius - self._ambient[index]
+            self._rise[index] = celsius - self._arrays.ambient[index]
 
     @property
     def celsius(self) -> Array:
         """(nv,) winding temperatures; NaN where the motor's heat is not given."""
-        return np.where(self._heat > 0.0, self._ambient + self._rise, np.nan)
+        return np.where(self._arrays.heat > 0.0, self._arrays.ambient + self._rise, np.nan)
 
     def act(self, effort: Array, v: Array, t: float) -> Array:
         """Returns the efforts (nv,) N m | N that act in the step that begins at t, s, with the velocity v (nv,)."""
         requested = effort / self.gain
-        within_current = np.clip(requested, -self._current_limit, self._current_limit)
-        continuous = np.sqrt(np.maximum(self._largest_rise - self._decay * self._rise, 0.0) / self._heat_in_step)
+        within_current = np.clip(requested, -self._arrays.current_limit, self._arrays.current_limit)
+        left = np.maximum(self._arrays.largest_rise - self._decay * self._rise, 0.0)
+        continuous = np.sqrt(left / self._heat_in_step)
         within_heat = np.clip(within_current, -continuous, continuous)
         share = min((sag.share for sag in self.sags if sag.from_s <= t < sag.until_s), default=1.0)
         # no supply is no limit of a motor without one
         voltage = np.multiply(
             self.voltage_limit, share, out=self.voltage_limit.copy(), where=np.isfinite(self.voltage_limit)
         )
-        back_emf = self.gain * v
-        current = np.clip(within_heat, (-voltage - back_emf) / self.resistance, (voltage - back_emf) / self.resistance)
+        current = np.clip(within_heat, *self._arrays.current_range(voltage, v))
         self.current_limited += within_current != requested
         self.heat_limited += within_heat != within_current
         self.voltage_limited += current != within_heat
@@ -96,12 +88,3 @@ class Motors:
         self.current = np.where(self.is_motor, current, np.nan)
         # an effort within all limits keeps its bits
         return np.where(current == requested, effort, self.gain * current)
-
-    def _array(self, name: str, default: float) -> Array:
-        """Returns one number of all motors (nv,), with the default where it is not given."""
-        values = np.full(self.nv, default)
-        for index, motor in self.motors.items():
-            value = getattr(motor, name)
-            if value is not None:
-                values[index] = value
-        return values

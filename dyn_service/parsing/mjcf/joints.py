@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dyn_service.model.description import Joint, Limit, LoopJoint, Mimic, Note
 from dyn_service.model.passive import reflected
 from dyn_service.parsing import quantities
 from dyn_service.parsing.joint_chains import Names, Roots
+from dyn_service.parsing.mjcf import motors
 from dyn_service.parsing.mjcf.loops import Bodies, loop_joint, with_hinges
 from dyn_service.parsing.mjcf.values import ACTUATOR, Classes, Values
 from dyn_service.parsing.pose import Pose
@@ -172,6 +174,7 @@ class OtherSections:
         self.loop_joints: list[LoopJoint] = []
         self._notes: list[Note] = []
         self._roots = Roots()
+        self._actuators: Counter[str | None] = Counter()
         self.gravity, self._weightless = DEFAULT_GRAVITY, False
 
     def applied(self, joints: Sequence[Joint]) -> list[Joint]:
@@ -184,6 +187,7 @@ class OtherSections:
         for element in self._inside("equality"):
             self._equality(element, updated)
         self.loop_joints = with_hinges(self.loop_joints)
+        self._actuators = Counter(_joint_of(element) for element in self._inside("actuator"))
         for element in self._inside("actuator"):
             self._actuator(element, updated)
         for tag in ("tendon", "deformable", "extension"):
@@ -204,7 +208,8 @@ class OtherSections:
         tendons = {tendon.attributes.get("name", ""): tendon for tendon in self._inside("tendon")}
         names = set()
         for element in self._inside("actuator"):
-            names |= {element.attributes[key] for key in ("joint", "jointinparent") if key in element.attributes}
+            if joint_name := _joint_of(element):
+                names.add(joint_name)
             tendon = tendons.get(element.attributes.get("tendon", ""))
             if tendon is not None and tendon.tag == "fixed":
                 names |= {joint.attributes.get("joint", "") for joint in tendon.all("joint")}
@@ -300,6 +305,12 @@ class OtherSections:
             "efforts are joint efforts"
         )
         self._notes.append(place.note("reported", text))
+        self._rotor(values, place, ratio, joint_name, joints)
+        self._motor(element, values, place, ratio, joints)
+
+    def _rotor(
+        self, values: Values, place: Place, ratio: float, joint_name: str | None, joints: dict[str, Joint]
+    ) -> None:
         rotor_numbers = {part: values.numbers(part, 1, 3) for part in ("armature", "damping")}
         # Rotor properties act through the gear on the joint, hence with the ratio squared.
         additions = {
@@ -322,6 +333,37 @@ class OtherSections:
         self._notes.append(
             place.note("changed", f"adds {parameters} to joint {quoted(joint.name)}, gear ratio squared")
         )
+
+    def _motor(self, element: Element, values: Values, place: Place, ratio: float, joints: dict[str, Joint]) -> None:
+        """Adds the effort limit of an actuator to its joint, and the motor of a `<dcmotor>`."""
+        joint = joints.get(_joint_of(element) or "")
+        if joint is None or not joint.moves.single_dof:
+            return
+        motor = None
+        if element.tag == motors.TAG:
+            motor, texts = motors.dc_motor(values, ratio)
+            limit = inf if motor is None else abs(motor.gain) * motor.current_limit
+        else:
+            limit, texts = motors.effort_limit(values, element.tag, ratio)
+        cause = ""
+        if self._actuators[joint.name] > 1:
+            cause = f"joint {quoted(joint.name)} has {self._actuators[joint.name]} actuators"
+        elif joint.mimic is not None:
+            cause = f"joint {quoted(joint.name)} follows {quoted(joint.mimic.joint)}"
+        if cause:
+            parts = [*(["its motor"] if motor else []), *(["its effort limit"] if isfinite(limit) else [])]
+            texts = [f"{' and '.join(parts)}: ignored, because {cause}"] if parts else []
+            motor, limit = None, inf
+        self._notes += [place.note("reported", text) for text in texts]
+        if motor is not None:
+            joint = replace(joint, motor=motor, reduction=ratio)
+            self._notes.append(place.note("changed", f"motor of joint {quoted(joint.name)}: {motor}"))
+        if isfinite(limit):
+            bounds = joint.limit or Limit()
+            effort = limit if bounds.effort is None else min(limit, bounds.effort)
+            joint = replace(joint, limit=replace(bounds, effort=effort))
+            self._notes.append(place.note("changed", f"effort limit of joint {quoted(joint.name)}: {effort:g}"))
+        joints[joint.name] = joint
 
     def _option(self, element: Element) -> None:
         place = self._place(element, "option")
@@ -348,3 +390,7 @@ class OtherSections:
 
     def _place(self, element: Element, label: str) -> Place:
         return element.at(label, self._source)
+
+
+def _joint_of(actuator: Element) -> str | None:
+    return actuator.attributes.get("joint") or actuator.attributes.get("jointinparent")

@@ -55,7 +55,7 @@ from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import LoopHandling, RootType
-from dyn_service.model.motors import Motor
+from dyn_service.model.motors import Motor, motors_by_entry
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
@@ -464,37 +464,26 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
 
 
 def motors_of(robot: Robot) -> dict[int, Motor]:
-    """Returns the motors of a robot's joint file by index in v.
-
-    Raises:
-        InvalidArgumentError: A joint with a motor follows another one.
-    """
-    names, motors = robot.configuration.velocity_joints, {}
-    for joint in robot.base.as_described.joints:
-        if joint.motor is not None:
-            if joint.name not in names:
-                text = "follows another one: expected the motor at the joint that it follows, or mimic: false"
-                raise InvalidArgumentError(f"motors: joint '{joint.name}' {text}", path="joints")
-            motors[names.index(joint.name)] = joint.motor
-    return motors
+    """Returns the motors of a robot's files by index in v; see `motors_by_entry`."""
+    return motors_by_entry(robot.base.as_described.joints, robot.configuration.velocity_joints)
 
 
 def make_motors(robot: Robot, real: Robot, p: PlantParameters, free: NDArray[np.bool_] | None) -> Motors | None:
-    """Returns the motors of the joint file with their electric limits, or None without any.
+    """Returns the motors of the robot's files with their electric limits, or None without any.
 
     robot: the model. real: the robot that moves. free: entries of v without a motor.
     """
     motors, names, dt = motors_of(robot), robot.configuration.velocity_joints, 1.0 / p.rate_hz
     for index in motors:
         if free is not None and free[index]:
-            text = "has a motor in its joint file, and none in the plant: see undriven"
+            text = "has a motor in its files, and none in the plant: see undriven"
             raise InvalidArgumentError(f"joint '{names[index]}' {text}", path="undriven")
     start = {}
     for name, celsius in p.actuators.winding_celsius.items():
         motor = motors.get(names.index(name)) if name in names else None
         if motor is None or motor.thermal_resistance is None:
             hot = ", ".join(names[k] for k, motor in motors.items() if motor.thermal_resistance is not None) or "none"
-            text = f"'{name}' has no motor with a thermal_resistance in the joint file; joints with one: {hot}"
+            text = f"'{name}' has no motor with a thermal_resistance in its files; joints with one: {hot}"
             raise InvalidArgumentError(f"actuators.winding_celsius: {text}", path="actuators.winding_celsius")
         if not _ABSOLUTE_ZERO < celsius < np.inf:
             text = f"'{name}' is {celsius:g}: expected more than {_ABSOLUTE_ZERO} and finite"
@@ -505,7 +494,7 @@ def make_motors(robot: Robot, real: Robot, p: PlantParameters, free: NDArray[np.
             text = f"from_s is {sag.from_s:g}, until_s {sag.until_s:g}: expected from_s < until_s"
             raise InvalidArgumentError(f"actuators.supply_sags[{k}]: {text}", path=f"actuators.supply_sags[{k}]")
     if p.actuators.supply_sags and not any(np.isfinite(motor.voltage_limit) for motor in motors.values()):
-        text = "expected none without a motor that has a voltage_limit in the joint file"
+        text = "expected none without a motor that has a voltage_limit in the robot's files"
         raise InvalidArgumentError(f"actuators.supply_sags: {text}", path="actuators.supply_sags")
     if not motors:
         return None
