@@ -48,6 +48,7 @@ from dyn_service.graph.nodes.plant import report, srvs
 from dyn_service.graph.nodes.plant.factory import (
     PlantParameters,
     differences,
+    engine_inputs,
     first_position,
     fixed_joints,
     make_engine,
@@ -445,7 +446,11 @@ class PlantChanges:
         plain = not (all_payloads or overlay.links or overlay.joints or overlay.locked or overlay.gravity is not None)
         # the plain model has compiled kernels without an overlay's inputs
         real = self._model if plain else self._model.overlaid(overlay)
-        self._robot.change_engine(make_engine(real, self._p, self._robot.q))
+        gears = self._robot.gears
+        robot, p = engine_inputs(real, self._p, gears)
+        self._robot.change_engine(make_engine(robot, p, self._robot.q))
+        if gears is not None:
+            gears.links = robot
         if self._robot.measuring is not None:
             self._robot.measuring.sensors.of(real)
         self.payloads = payloads
