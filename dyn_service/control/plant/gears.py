@@ -198,16 +198,18 @@ class Gears:
             f"{h:g} s of a step: raise rate_hz"
         )
 
+    def _pressed(self, deflection: Array) -> Array:
+        """Returns the deflection (g,) of the flanks, signed; 0 in the gap."""
+        gap = self.backlash / 2.0
+        return np.asarray(deflection - np.minimum(np.maximum(deflection, -gap), gap))
+
     def _mean_effort(self, deflection: Array, h: float) -> Array:
         """Returns the gears' mean efforts (g,) on the way to this deflection in h."""
-        way, gap = deflection - self.deflection, self.backlash / 2.0
-        total = np.zeros_like(way)
-        for side in (1.0, -1.0):
-            p = np.maximum(side * self.deflection - gap, 0.0)
-            p_end = np.maximum(side * deflection - gap, 0.0)
-            # share of the way in contact; exactly 1 within a contact, because there way may be 0
-            crosses = (p > 0.0) != (p_end > 0.0)
-            share = np.divide(np.maximum(p, p_end), np.abs(way), out=np.where(p > 0.0, 1.0, 0.0), where=crosses)
-            push = self.stiffness / 2.0 * (p + p_end) * share + self.damping / h * (p_end - p)
-            total += side * np.where(gap > 0.0, np.maximum(push, 0.0), push)
-        return total
+        way, p, p_end = deflection - self.deflection, self._pressed(self.deflection), self._pressed(deflection)
+        # dp/ddelta in the mean; exactly 1 on one flank, where the way may be as small as its rounding
+        crosses = p * p_end <= 0.0
+        share = np.divide(p_end - p, way, out=np.ones_like(way), where=crosses & (way != 0.0))
+        effort = self.stiffness / 2.0 * (p + p_end) * share + self.damping / h * (p_end - p)
+        # flanks do not pull, and a gear without a gap presses on both
+        pulls = (effort * (p + p_end) < 0.0) & ~(p * p_end < 0.0) & (self.backlash > 0.0)
+        return np.where(pulls, 0.0, effort)

@@ -62,7 +62,7 @@ from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
 from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StepKernel, StickSlipEngine
-from dyn_service.simulation.stability import check_step, chosen, longest_held_step, mobility_samples
+from dyn_service.simulation.stability import check_step, chosen, longest_held_step, mobility_of, mobility_samples
 from dyn_service.simulation.task import checked
 from dyn_service.support.parameter_descriptions import on_topic
 from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile, in_range
@@ -304,13 +304,14 @@ def held_by_brakes(robot: Robot, free: NDArray[np.bool_]) -> bool:
     return bool(np.equal(*ranks).all())
 
 
-def differences(p: PlantParameters) -> dict[str, Any]:
-    """Returns the parameters by which the plant differs from its model, for a report."""
+def differences(p: PlantParameters, gears: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parameters by which the plant differs from its model, and its elastic gears, for a report."""
     engine = {"engine": p.engine, "mjcf": p.mjcf} if p.engine != "own" else {}
     engine |= {"fmu": p.fmu} if p.fmu else {}
     actuators = msgspec.to_builtins(p.actuators)
-    values = {"engine": engine, "overlay": p.overlay, "actuators": actuators, "sensors": p.sensors}
-    defaults = {"engine": {}, "overlay": {}, "actuators": msgspec.to_builtins(ActuatorParameters()), "sensors": ""}
+    values = {"engine": engine, "overlay": p.overlay, "actuators": actuators, "sensors": p.sensors, "gears": gears}
+    default_actuators = msgspec.to_builtins(ActuatorParameters())
+    defaults = {"engine": {}, "overlay": {}, "actuators": default_actuators, "sensors": "", "gears": {}}
     changed_values = {key: value for key, value in values.items() if value != defaults[key]}
     return {"differences": changed_values} if changed_values else {}
 
@@ -552,6 +553,19 @@ def make_gears(robot: Robot, real: Robot, p: PlantParameters) -> Gears | None:
     if p.safe_stop == "damping":
         _check_damping_stop(robot, p, gears)
     return gears
+
+
+def gear_facts(robot: Hardware) -> dict[str, Any]:
+    """Returns what a report shows of the elastic gears of a plant's robot at its present position; {} without any.
+
+    frequency_hz: natural frequencies by joint, with the rotor free and held.
+    """
+    if not isinstance(robot, SimulatedRobot) or (gears := robot.gears) is None:
+        return {}
+    names = robot.configuration.velocity_joints
+    frequencies = zip(*gears.frequencies_hz(mobility_of(gears.links, robot.q)), strict=True)
+    by_joint = {names[k]: [float(x) for x in pair] for k, pair in zip(gears.entries, frequencies, strict=True)}
+    return {"frequency_hz": by_joint, "parts": gears.parts, "encoder_side": gears.encoder_side}
 
 
 def _check_damping_stop(robot: Robot, p: PlantParameters, gears: Gears) -> None:

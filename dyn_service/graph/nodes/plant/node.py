@@ -51,6 +51,7 @@ from dyn_service.graph.nodes.plant.factory import (
     engine_inputs,
     first_position,
     fixed_joints,
+    gear_facts,
     make_engine,
     make_plant,
     prepare,
@@ -522,7 +523,7 @@ def main(node: Node[PlantParameters]) -> None:
             "hold_s": plant.safety.settings.hold_s,
             "command_interfaces": list(plant.safety.interfaces),
             "bounds": msgspec.to_builtins(p.bounds),
-            **differences(p),
+            **differences(p, gear_facts(plant.robot)),
         }
     )
     loop = PlantLoop(node, plant, topics)
