@@ -521,6 +521,12 @@ def make_gears(robot: Robot, real: Robot, p: PlantParameters) -> Gears | None:
         joints = ", ".join(names[k] for k in motors)
         text = f"gear_stiffness of {joints} in the joint file: {reason}; expected none"
         raise UnimplementedError(text, path="joints")
+    if p.integrator == "explicit_euler":
+        raise InvalidArgumentError(
+            "integrator is explicit_euler, which adds energy to elastic gears (gear_stiffness in the joint file): "
+            "expected auto, rk4, semi_implicit_euler or stick_slip",
+            path="integrator",
+        )
     armature = {joint.name: joint.armature for joint in real.as_described.joints}
     entries = np.array([*motors])
     J, K, D, b = np.array(
