@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 
 import msgspec
@@ -15,9 +16,9 @@ from dyn_service.control.plant.gears import PHASE
 from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from dyn_service.graph.nodes.plant import report
 from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParameters, gear_facts, make_plant
 from dyn_service.graph.nodes.plant.node import PlantChanges
-from dyn_service.graph.nodes.plant.report import gear_lines
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.support.documents import ConfigurationError
 from tests.conftest import ROOT
@@ -424,6 +425,8 @@ def test_a_payload_slows_the_oscillation_of_a_running_plant(tmp_path: Path) -> N
     changes = PlantChanges(plant, model, p)
     changes.set_payload(Payload("table", 2.0, np.array([0.1, 0.0, 0.0])))
     robot = plant.robot
+    held = np.sqrt(K / (I + 0.02)) / (2.0 * np.pi)
+    assert gear_facts(robot)["frequency_hz"]["turn"][1] == pytest.approx(held, rel=1e-14)
     robot.gears.state = np.array([0.01]), np.zeros(1), np.zeros(1)
     _, _, deflection, _ = run(robot, 100)
     w, h = np.sqrt(K * (1.0 / J + 1.0 / (I + 0.02))), DT / robot.gears.parts
@@ -448,6 +451,58 @@ def test_gears_move_links_of_every_engine(tmp_path: Path, engine: dict) -> None:
     bound = W * t[-1] * (W * h) ** 2 / 12.0 + decay / W  # of the frequency, and of the phase of a damped cosine
     np.testing.assert_allclose(deflection, 0.01 * np.exp(-decay * t) * np.cos(W * t), atol=0.01 * bound)
     np.testing.assert_allclose(J * speed + I * v, 0.0, atol=1e-12)
+
+
+def test_a_step_has_the_parts_that_the_fastest_gear_needs(tmp_path: Path) -> None:
+    """By its oscillation, W dt, or its decay, D (1/J + 1/I) dt."""
+    for damping in (0.0, 10.0):
+        robot = plant_of(robot_of(tmp_path, turn=motor(gear_stiffness=K, gear_damping=damping))).robot
+        fastest = max(W, damping * (1.0 / J + 1.0 / I))
+        assert robot.gears.parts == np.ceil(fastest * DT / PHASE)
+    two = two_gears(tmp_path, (900.0, 400.0))[1].gears
+    fastest = 0.0
+    for elbow in np.linspace(0.0, np.pi, 50):
+        mobility = np.linalg.inv(two.links.mass_matrix(np.array([0.0, elbow])))
+        inverse = mobility + np.diag([1.0 / 0.3, 1.0 / 0.1])
+        w = np.sqrt(np.linalg.eigvals(inverse @ np.diag([900.0, 400.0])).max())
+        assert two.rates(mobility)[0] == pytest.approx(w, rel=1e-12)
+        fastest = max(fastest, w)
+    assert two.parts == np.ceil(fastest * DT / PHASE)
+
+
+def test_a_recording_has_motor_link_and_gear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {}
+
+    class Rows:
+        def __init__(self, telemetry, channel: str, columns: list[str]) -> None:
+            self.columns, self.rows = columns, []
+            tables[channel] = self
+
+        def row(self):
+            self.rows.append(np.zeros(len(self.columns)))
+            return self.rows[-1]
+
+        def flush(self) -> None:
+            self.rows = np.array(self.rows)
+
+    monkeypatch.setattr(report, "Recorder", Rows)
+    for side in ("motor", "link"):
+        tables.clear()
+        shoulder = motor(0.3, gear_stiffness=900.0)
+        robot = robot_of(tmp_path, ARM, shoulder=shoulder, elbow=motor(0.1))
+        plant = plant_of(robot, actuators=ActuatorParameters(encoder_side=side))
+        recording = report.PlantRecording(None, plant)
+        for _ in range(3):
+            plant.advance(1)
+            recording.row()
+        recording.flush()
+        gears = plant.robot.gears
+        assert tables["gears"].columns == ["t", "deflection.shoulder", "speed.shoulder", "effort.shoulder"]
+        expected = [plant.time_s, gears.deflection[0], gears.speed[0], gears.effort[0]]
+        assert tables["gears"].rows[-1].tolist() == expected
+        assert tables["plant"].rows[-1][3:5].tolist() == plant.robot.q.tolist()
+        assert ("measured" in tables) == (side == "motor")
+    assert len(tables["gears"].rows) == 3
 
 
 def test_friction_acts_at_the_link(tmp_path: Path) -> None:
@@ -558,8 +613,14 @@ def test_robots_and_engines_without_elastic_gears(tmp_path: Path) -> None:
 
 
 def test_an_effort_that_does_not_converge_is_an_error(tmp_path: Path) -> None:
-    robot = table(tmp_path, deflection=0.01)
-    robot.gears.stiffness = np.array([2e5])  # never with the parts of another stiffness
+    robot, signs = table(tmp_path, deflection=0.01), cycle([1e-3, -1e-3])
+    step = robot.engine.step
+
+    def jumping(*state):
+        q, v = step(*state)
+        return q + next(signs), v
+
+    robot.engine.step = jumping
     with pytest.raises(FailedPreconditionError, match=naming("'turn'", "60 iterations", "rate_hz")):
         run(robot, 1)
 
@@ -577,7 +638,7 @@ def test_a_joint_files_gear_reaches_the_plant_its_states_and_its_report(tmp_path
         plant.advance(1)
     assert plant.state().position[0] == plant.robot.gears.deflection[0] > 0.0  # the link has not moved
     assert plant.motion.q.tolist() == [0.0]
-    (line,) = gear_lines({"gears": gear_facts(plant.robot)})
+    (line,) = report.gear_lines({"gears": gear_facts(plant.robot)})
     assert "turn 27.6 (22.5)" in line
     assert "parts of a step: 2" in line
-    assert gear_lines({}) == []
+    assert report.gear_lines({}) == []

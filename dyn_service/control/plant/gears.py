@@ -15,8 +15,9 @@ Time. A part of a step, h, holds the effort that the gear has in the mean over i
 
 The links' engine and the rotor move under the same held effort, so what one loses the other or the spring has:
 momentum is exact, and energy never grows, for any h, gap and stiffness. For a linear gear this is the trapezoidal rule,
-whose frequencies are too low by the share (w h)^2 / 12. `PHASE` bounds w h, so that share is below 1e-3. The equation
-for tau is implicit; iterations change by (w h)^2 / 2 of the previous change.
+whose frequencies are too low by the share (w h)^2 / 12. `PHASE` bounds w h, so that share is below 1e-3. Engines of
+first order, semi-implicit Euler and stick_slip, add damping, a ratio of at most w h / 4. The equation for tau is
+implicit: two to four steps of the engine solve it.
 
 Brakes hold rotors; links behind them swing on their gears.
 
@@ -37,6 +38,7 @@ from dyn_service.api.queries import Array, RobotQueries, Wrench
 from dyn_service.errors import FailedPreconditionError
 from dyn_service.model.configuration import Configuration
 from dyn_service.simulation.engines import Engine
+from dyn_service.simulation.stability import mobility_of
 
 PHASE = 0.1
 """rad, most of the fastest oscillation in a part of a step."""
@@ -72,6 +74,8 @@ class Gears:
 
     def __post_init__(self) -> None:
         self.configuration: Configuration = self.links.configuration
+        link = np.diagonal(mobility_of(self.links, self.configuration.neutral))[self.entries]
+        self._mobility = link + 1.0 / self.rotor_inertia
         self._contact_wrenches: list[Wrench] = []
 
     def reset(self, q: Array, v: Array) -> None:
@@ -179,6 +183,8 @@ class Gears:
     ) -> tuple[Array, Array]:
         """Returns the links' state after h. speed: of the rotors at the end, if brakes hold them."""
         rounding = self.stiffness * _ROUNDING * (1.0 + np.abs(q).max())
+        # of a Newton step with the usual mobility of links; a wrong one costs iterations only
+        newton = 1.0 / (1.0 + (self.stiffness * h / 2.0 + self.damping) * h / 2.0 * self._mobility)
         tau = self._mean_effort(self.deflection + h * (self.speed - v[self.entries]), h)
         for _ in range(_MAX_ITERATIONS):
             effort[self.entries] = tau
@@ -186,12 +192,13 @@ class Gears:
             speed_end = self.speed + h / self.rotor_inertia * (motor - tau) if speed is None else speed
             turn = h / 2.0 * (self.speed + speed_end)
             deflection = self.deflection + turn - self.configuration.difference(q, q_end)[self.entries]
-            previous, tau = tau, self._mean_effort(deflection, h)
-            is_changed = np.abs(tau - previous) > _CONVERGED * np.abs(tau) + rounding
+            change = self._mean_effort(deflection, h) - tau
+            is_changed = np.abs(change) > _CONVERGED * np.abs(tau) + rounding
             # numbers that are not finite end here too: the plant reports them
             if not is_changed.any():
-                self.state = deflection, speed_end, previous
+                self.state = deflection, speed_end, tau
                 return q_end, v_end
+            tau = tau + newton * change
         joint = self.configuration.velocity_joints[self.entries[np.argmax(is_changed)]]
         raise FailedPreconditionError(
             f"the effort of the gear of joint '{joint}' did not converge in {_MAX_ITERATIONS} iterations in a part of "
