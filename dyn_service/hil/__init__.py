@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Saturation,
         Stale,
         Swapped,
+        WornGear,
         WrongPayload,
     )
     from dyn_service.hil.setup import Setup
@@ -63,6 +64,7 @@ __all__ = [
     "Setup",
     "Stale",
     "Swapped",
+    "WornGear",
     "WrongPayload",
     "open_bench",
     "run_for",

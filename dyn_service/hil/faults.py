@@ -217,6 +217,23 @@ class HotMotor(PlantFault):
 
 
 @dataclass(frozen=True)
+class WornGear(PlantFault):
+    """The gear of a joint's motor has a wider gap, `backlash` rad | m at the joint, than the joint file says. The joint
+    file has the gear's stiffness.
+    """
+
+    joint: str
+    backlash: float = field(metadata=_SIZE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_whole_run()
+
+    def parameters(self, plant: PlantParameters) -> dict[str, Any]:
+        return {"actuators": {"backlash": {self.joint: self.backlash}}}
+
+
+@dataclass(frozen=True)
 class SaggingSupply(PlantFault):
     """The supply gives a share, 0 to 1, of the voltage limits of all motors. The joint file has these limits."""
 

@@ -12,6 +12,8 @@ theta above the surroundings:
 With a constant current theta tends to R_th R i^2 by exp(-t / T); the continuous current is the one at which it tends to
 the largest rise, sqrt((limit - ambient) / (R_th R)).
 
+Its gear is rigid, or a spring with damping and play between rotor and link, see `control/plant/gears.py`.
+
 Source: A. Hughes, B. Drury, Electric Motors and Drives (2019), chapter 3.
 """
 
@@ -40,7 +42,8 @@ class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     as the voltage constant in V s/rad. rotor_inertia: J, kg m^2. resistance: R, ohm, of the current of
     `torque_constant`: the heat is R i^2. current_limit: A. voltage_limit: U, V. thermal_resistance: R_th, K/W, winding
     to surroundings. thermal_time_constant_s: T. temperature_limit_celsius: of the winding. ambient_celsius: of the
-    surroundings.
+    surroundings. gear_stiffness: N m/rad | N/m at the joint; without it the gear is rigid. gear_damping: N m s/rad |
+    N s/m at the joint. backlash: full width of the gap, rad | m at the joint.
     """
 
     torque_constant: float
@@ -53,6 +56,9 @@ class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     thermal_time_constant_s: float | None = None
     temperature_limit_celsius: float | None = None
     ambient_celsius: float = 25.0
+    gear_stiffness: float | None = None
+    gear_damping: float = 0.0
+    backlash: float = 0.0
 
     @property
     def gain(self) -> float:
@@ -77,8 +83,13 @@ class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 expected, is_right = "a finite number other than 0", value != 0.0
             elif name.endswith("celsius"):
                 expected, is_right = "a finite number", True
+            elif name in _AT_LEAST_0:
+                expected, is_right = "a finite number of at least 0", value >= 0.0
             if not (math.isfinite(value) and is_right):
                 return name, f"expected {expected}, found {value:g}"
+        for name in _AT_LEAST_0:
+            if getattr(self, name) and self.gear_stiffness is None:
+                return name, f"expected a gear_stiffness with the {name}, found none"
         if math.isfinite(self.voltage_limit) and self.resistance is None:
             return "voltage_limit", "expected a resistance with the voltage_limit, found none"
         if any(getattr(self, name) is not None for name in thermal):
@@ -91,6 +102,7 @@ class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return "", ""
 
 
+_AT_LEAST_0 = ("gear_damping", "backlash")
 _DEFAULT = Motor(torque_constant=math.nan)
 
 

@@ -25,6 +25,9 @@
         thermal_time_constant_s: 30
         temperature_limit_celsius: 100
         ambient_celsius: 25
+        gear_stiffness: 2.0e+4  # N m/rad | N/m at the joint; without it the gear is rigid
+        gear_damping: 20        # N m s/rad | N s/m at the joint
+        backlash: 1.0e-3        # rad | m at the joint, full width of the gap
     loops:
       pin:                      # a joint that closes a loop; no other joint has its name
         type: revolute          # any type of joint; fixed: a weld
@@ -306,6 +309,9 @@ def _with_motor(joints: Mapping[str, Joint], name: str, motor: Motor, entry: Joi
         raise document.fault(message, place)
     joint = replace(joint, motor=msgspec.structs.replace(motor, gear_ratio=ratio))
     if motor.rotor_inertia is None:
+        if motor.gear_stiffness is not None and not joint.armature:
+            message = "expected a rotor_inertia with the gear_stiffness, or an armature of the joint, found none"
+            raise document.fault(f"{message}: the rotor moves by itself behind its gear", (*place, "gear_stiffness"))
         return joint
     if entry.armature is not None or entry.rotor_inertia is not None:
         message = "expected the rotor of one place, found another under joints"

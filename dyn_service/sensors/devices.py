@@ -376,8 +376,11 @@ class Sensors:
         *,
         gravity: ArrayLike | None = None,
         wrenches: Pushes = None,
+        encoder_q: ArrayLike | None = None,
     ) -> dict[str, Reading]:
         """The newest reading that has come from each sensor by `t`, s, in the state q (nq,), v, a (nv,).
+
+        encoder_q: (nq,) positions at the encoders, where these are not at the links; None: q.
 
         Those that are due sample this state: ask at least as often as they do. Sensors without a
         reading yet are omitted. The robot is not queried for sensors that are not due.
@@ -386,7 +389,7 @@ class Sensors:
             DynError: What the robot raises; or time went back, and there was no `reset`.
         """
         due_names = [name for name, device in self.devices.items() if device.due(t)]
-        for name, truth in self._truths(due_names, q, v, a, gravity, wrenches):
+        for name, truth in self._truths(due_names, q, v, a, gravity, wrenches, encoder_q):
             self.devices[name].offer(t, truth)
         newest = {name: device.read(t) for name, device in self.devices.items()}
         return {name: reading for name, reading in newest.items() if reading is not None}
@@ -416,7 +419,14 @@ class Sensors:
             self.devices[name].tare(samples)
 
     def _truths(
-        self, names: Collection[str], q: ArrayLike, v: ArrayLike, a: ArrayLike, gravity: ArrayLike | None, loads: Pushes
+        self,
+        names: Collection[str],
+        q: ArrayLike,
+        v: ArrayLike,
+        a: ArrayLike,
+        gravity: ArrayLike | None,
+        loads: Pushes,
+        encoder_q: ArrayLike | None = None,
     ) -> list[tuple[str, Array]]:
         """What ideal sensors of these names read, (..., channels), in their order; force/torque sensors that are
         mounted alike are asked for at once.
@@ -427,7 +437,7 @@ class Sensors:
         for name in names:
             if name in settings.encoders:
                 k = self._entry[name]
-                truths[name] = np.asarray(q, dtype=np.float64)[..., k : k + 1]
+                truths[name] = np.asarray(q if encoder_q is None else encoder_q, dtype=np.float64)[..., k : k + 1]
             elif name in settings.imus:
                 unit = settings.imus[name]
                 k = robot.link_names.index(unit.link)

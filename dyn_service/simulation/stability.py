@@ -135,7 +135,7 @@ def mobility_of(robot: RobotQueries, q: Array, free: list[int] | None = None) ->
         return np.zeros(M.shape)
 
 
-def _mobility_samples(robot: RobotQueries) -> Array:
+def mobility_samples(robot: RobotQueries) -> Array:
     """Returns the mobility (samples, ..., nv, nv) in the neutral and in random configurations, or in closed ones."""
     if robot.closed_motion is None:
         q = np.stack([robot.configuration.neutral, *(robot.random_configuration(seed=seed) for seed in _SEEDS)])
@@ -151,7 +151,7 @@ def longest_held_step(robot: RobotQueries, damping: Array) -> tuple[float, int]:
     """
     if not damping.any():
         return math.inf, 0
-    mobility, dt = _mobility_samples(robot), 1.0
+    mobility, dt = mobility_samples(robot), 1.0
     # Euler with held efforts is stable up to twice this step, but oscillates in the second half.
     share = 2.0 * Slopes(damping, np.zeros_like(damping)).share(mobility, dt, "explicit_euler").max(initial=0.0)
     rates = damping * np.diagonal(mobility, axis1=-2, axis2=-1).max(axis=0)
@@ -173,7 +173,7 @@ def slopes_of(robot: RobotQueries) -> tuple[Slopes, Array] | None:
         # slopes at rest, where friction is steepest and from where an unstable motion moves away
         stiffness = passive_forces(displaced, 0.0 * free).springs - rest.springs
         slopes = Slopes(*(np.maximum(x, 0.0) for x in ((rest.damping + rest.friction) / _SPEED, stiffness)))
-        mobility = _mobility_samples(robot)
+        mobility = mobility_samples(robot)
         _SLOPES[robot] = (slopes, mobility) if slopes.damping.any() or slopes.stiffness.any() else None
     return _SLOPES[robot]
 

@@ -25,6 +25,7 @@ from dyn_service.hil.faults import (
     Saturation,
     Stale,
     Swapped,
+    WornGear,
     WrongPayload,
     check_faults,
 )
@@ -252,6 +253,8 @@ def test_chance_of_one_fault_does_not_depend_on_another() -> None:
         (lambda: WrongPayload("tool", 0.0), ["WrongPayload", "mass", "0"]),
         (lambda: WrongPayload("tool", 1.0, from_s=1.0), ["WrongPayload", "from_s", "until_s"]),
         (lambda: HotMotor("a", 90.0, from_s=1.0), ["HotMotor", "from_s", "until_s"]),
+        (lambda: WornGear("a", -0.1), ["WornGear", "backlash", "-0.1", "0"]),
+        (lambda: WornGear("a", 0.1, until_s=1.0), ["WornGear", "from_s", "until_s"]),
         (lambda: SaggingSupply(1.5), ["SaggingSupply", "share", "1.5", "1"]),
     ],
 )
@@ -300,5 +303,5 @@ def test_every_fault_is_in_the_tests_above() -> None:
 
     assert below(Fault) - {"Fault", "ChannelFault", "ValueFault", "PlantFault"} == {
         "Delay", "Jitter", "Loss", "Reorder", "Stale", "NotANumber", "Bias", "Noise", "Saturation", "Swapped",
-        "WrongPayload", "HotMotor", "SaggingSupply", "Killed",
+        "WrongPayload", "HotMotor", "SaggingSupply", "WornGear", "Killed",
     }  # fmt: skip

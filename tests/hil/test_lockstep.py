@@ -26,6 +26,7 @@ from dyn_service.hil import (
     SaggingSupply,
     Stale,
     Swapped,
+    WornGear,
     WrongPayload,
 )
 from dyn_service.hil.bench import PlantHandle, RobotCache, Run, Setup, merged, open_bench, run_for
@@ -282,6 +283,36 @@ def test_a_fault_of_motors_shows_in_the_efforts_and_the_tracking(
     assert f"{kind}_limited.{joint}" not in clean.record.counts
 
 
+def test_an_elastic_gear_of_a_launch_shows_at_motor_and_link(cache: RobotCache, tmp_path: Path) -> None:
+    """The controller follows with the motor, which its states show; the link lags by the wind-up tau / K, and with a
+    worn gear by half of its gap more.
+    """
+    joints = tmp_path / "joints.yaml"
+    joints.write_text(
+        f"robot: scara\nmotors:\n  {ELBOW}: {{torque_constant: 0.1, gear_ratio: 50, rotor_inertia: 4.0e-5, "
+        "gear_stiffness: 2000, gear_damping: 2}\n"
+    )
+    launch, robot = Path(ARM.launch).read_text(), ARM.arguments["robot"]
+    for place, value in (
+        ('{name: robots, value: ["$(var robot)"]}', f'["{joints}"]'),
+        ("{name: robot, value: $(var robot)}", joints),
+    ):
+        assert place in launch
+        launch = launch.replace(place, f"{place}\n            - {{name: joints, value: {value}}}")
+    (tmp_path / "arm.launch.yaml").write_text(launch)
+    setup = {"launch": str(tmp_path / "arm.launch.yaml"), "arguments": {"robot": robot}}
+    log, worn = (run(cache, 0.4, *faults, **setup).log for faults in ((), (WornGear(ELBOW, 0.01),)))
+    k, wind_ups = log.states[0].name.index(ELBOW), []
+    for entries in (log, worn):
+        motor = np.array([state.position[k] for state in entries.states])
+        effort = np.array([state.effort[k] for state in entries.states])
+        link = np.array([q[k] for q, _ in entries.motions])
+        wind_ups.append(np.abs(motor - link).max())
+    assert 0.0 < wind_ups[0] < np.abs(effort).max() / 2000.0
+    assert 0.005 < wind_ups[1] < 0.006
+    assert all(np.array_equal(state.position[0], q[0]) for state, (q, _) in zip(log.states, log.motions, strict=True))
+
+
 def test_faults_of_motors_are_parameters_of_the_plants_process(tmp_path: Path) -> None:
     """Each comes next to those before it, on the command line as for the plant in lockstep."""
     actuators = {"lag_s": 0.01, "supply_sags": [{"share": 0.9}]}
@@ -302,6 +333,8 @@ def test_a_fault_of_a_motor_without_heat_is_refused(
     cache: RobotCache, tmp_path: Path, fault: Fault, values: list[str]
 ) -> None:
     (tmp_path / "joints.yaml").write_text(MOTORS)
+    with pytest.raises(InvalidArgumentError, match=naming("actuators.backlash", f"'{ELBOW}'", "gear_stiffness")):
+        run(cache, 0.1, WornGear(ELBOW, 0.1), plant={"joints": str(tmp_path / "joints.yaml")})
     with pytest.raises(InvalidArgumentError, match=naming("winding_celsius", *values)):
         run(cache, 0.1, fault, plant={"joints": str(tmp_path / "joints.yaml")})
     with pytest.raises(InvalidArgumentError, match=naming("supply_sags", "voltage_limit")):

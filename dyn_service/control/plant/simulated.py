@@ -1,21 +1,23 @@
-"""A simulated robot: an engine, brakes, motors and sensors. No sockets, no clock.
+"""A simulated robot: an engine, brakes, motors, gears and sensors. No sockets, no clock.
 
 Motors, `Actuators`, delay, lag and limit the effort:
 
     command  ->  n steps later  ->  x-dot = (u - x) / T  ->  clipped to +-limit  ->  acts
 
 The command is held through a step, so the lag is exact, and the acting effort is the mean over the step: no impulse is
-lost for any step size. Then the limits of current, heat and voltage act (`motors.py`).
+lost for any step size. Then the limits of current, heat and voltage act (`motors.py`), with the rotor's velocity, and
+elastic gears between rotors and links (`gears.py`).
 
 Brakes are strong: once shut they stop every joint within `brake_s` at a constant deceleration, the same share of each
 joint's speed, whatever acts on it, and hold it there. Motors working against shut brakes move nothing. A base has no
-brake: it falls, and the ground supports it with its legs held. A joint that would exceed its velocity limit within a
-step is braked from the beginning of that step, as by a drive whose own loop is faster than its commands; the reading
-then has the fault `velocity`.
+brake: it falls, and the ground supports it with its legs held. With an elastic gear they hold the rotor. A joint that
+would exceed its velocity limit within a step is braked from the beginning of that step, as by a drive whose own loop is
+faster than its commands; the reading then has the fault `velocity`.
 
 Sensors, `RobotSensors`, are those of `dyn_service.sensors`, sampled as the robot moves. They get the mean acceleration
 of the previous step, and the mean contact wrenches on the links in it. A joint without an encoder is measured exactly;
-velocities are differences of encoder positions or, as of drives with a tachometer, the true ones.
+velocities are differences of encoder positions or, as of drives with a tachometer, the true ones. With elastic gears
+encoders are at the rotors, or at the links. The velocity limit is that of the measured side.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dyn_service.api.queries import Array, Wrench
+from dyn_service.control.plant.gears import Gears
 from dyn_service.control.plant.motors import Motors
 from dyn_service.control.plant.plant import Fault, Motion, Reading
 from dyn_service.control.plant.safety import is_too_fast, too_fast_words
@@ -126,14 +129,21 @@ class RobotSensors:
         self._differences = velocities == "encoders"
         self._first_state: tuple[Array, Array] | None = None
 
-    def sample(self, t: float, q: Array, v: Array, a: Array, pushes: Sequence[Wrench] = ()) -> None:
-        """Samples the sensors that are due, at the state q (nq,), v, a (nv,) at t, s, under these wrenches."""
+    def sample(
+        self, t: float, q: Array, v: Array, a: Array, pushes: Sequence[Wrench] = (), encoder_q: Array | None = None
+    ) -> None:
+        """Samples the sensors that are due, at the state q (nq,), v, a (nv,) at t, s, under these wrenches.
+
+        encoder_q: (nq,), positions at the encoders; None: q.
+        """
         if self._first_state is None:
-            self._first_state = q, v
-        self.readings = self.sensors.read(t, q, v, a, wrenches=tuple(pushes) or None)
+            self._first_state = (q if encoder_q is None else encoder_q), v
+        self.readings = self.sensors.read(t, q, v, a, wrenches=tuple(pushes) or None, encoder_q=encoder_q)
 
     def measured(self, q: Array, v: Array) -> tuple[Array, Array]:
-        """Returns the measured q and v; before its first reading an encoder shows its first position."""
+        """Returns the measured q and v, for those at the encoders; before its first reading an encoder shows its first
+        position.
+        """
         if self._first_state is None or not self._places:
             return q, v
         q, v = q.copy(), v.copy()
@@ -153,7 +163,8 @@ class SimulatedRobot:
     q: (nq,) first position. dt_s: a step. brake_s: time in which the brakes stop it. velocity_limit: (nv,), infinite if
     unlimited. actuators, measuring: motors and sensors; None are ideal ones. free: (nv,) entries of v without a brake;
     None if all have one. brakes_hold_all: whether the other brakes hold the free entries too, by closed loops. motors:
-    their currents, voltages and heat; None has no limits.
+    their currents, voltages and heat; None has no limits. gears: elastic gears, with the engine of the links alone;
+    None: all are rigid.
 
     Raises:
         InvalidArgumentError: A time is not positive and finite.
@@ -170,11 +181,14 @@ class SimulatedRobot:
     free: NDArray[np.bool_] | None = None
     brakes_hold_all: bool = False
     motors: Motors | None = None
+    gears: Gears | None = None
 
     def __post_init__(self) -> None:
         _check_time("dt_s", self.dt_s)
         _check_time("brake_s", self.brake_s)
         self.v: Array = np.zeros(self.configuration.nv)
+        if self.gears is not None:
+            self.gears.reset(self.q, self.v)
         self.steps = 0
         self.simulated = True
         self._acting: Array = np.zeros(self.configuration.nv)
@@ -186,6 +200,8 @@ class SimulatedRobot:
         self._measures_wrenches = self.measuring is not None and bool(self.measuring.sensors.settings.force_torque)
         if self._measures_wrenches:
             self.engine.record_contacts()
+            if self.gears is not None:
+                self.gears.records_contacts = True
 
     def open(self) -> Reading:
         if self.measuring is not None:
@@ -205,8 +221,8 @@ class SimulatedRobot:
             self._end_pushes()
         acting_effort = effort if self.actuators is None else self.actuators.act(effort)
         if self.motors is not None:
-            acting_effort = self.motors.act(acting_effort, self.v, self.time_s)
-        previous_state = self.q, self.v
+            acting_effort = self.motors.act(acting_effort, self._motor_velocity, self.time_s)
+        previous_state, previous_gears = (self.q, self.v), None if self.gears is None else self.gears.state
         self.steps += 1
         self._acting, self._fault, self._reason = acting_effort, "", ""
         braked = brakes
@@ -214,12 +230,15 @@ class SimulatedRobot:
             self._brake(acting_effort)
         else:
             self._deceleration = None
-            self.q, self.v = self.engine.step(*previous_state, acting_effort, self.dt_s)
-            if is_too_fast(self.v.tolist(), self.velocity_limit) and np.isfinite(self.v).all():
+            self._move(acting_effort)
+            _, v = self._at_encoders
+            if is_too_fast(v.tolist(), self.velocity_limit) and np.isfinite(v).all():
                 joints = self.configuration
                 # The step is done again, with brakes: a drive's own loop would have reacted within it.
-                self._reason = too_fast_words(joints.velocity_names, joints.turns, self.v, self.velocity_limit)
+                self._reason = too_fast_words(joints.velocity_names, joints.turns, v, self.velocity_limit)
                 self.q, self.v = previous_state
+                if self.gears is not None and previous_gears is not None:
+                    self.gears.state = previous_gears
                 self._brake(acting_effort)
                 braked, self._fault = True, "velocity"
         # One sum, because NaN and infinity pass through it; the numbers are tested only if it fails.
@@ -235,9 +254,11 @@ class SimulatedRobot:
             self._sample(self.measuring, (self.v - previous_state[1]) / self.dt_s, braked=braked)
 
     def read(self) -> Reading:
-        if self.measuring is None:
-            return Reading(self.q, self.v, self._acting, fault=self._fault, reason=self._reason)
-        q, v = self.measuring.measured(self.q, self.v)
+        q, v = self._at_encoders
+        if self.measuring is not None:
+            q, v = self.measuring.measured(q, v)
+        elif self.gears is None:
+            return Reading(q, v, self._acting, fault=self._fault, reason=self._reason)
         return Reading(q, v, self._acting, fault=self._fault, truth=Motion(self.q, self.v), reason=self._reason)
 
     @property
@@ -274,8 +295,10 @@ class SimulatedRobot:
         self.engine = engine
 
     def set_state(self, q: Array, v: Array) -> None:
-        """Sets the state q (nq,), v (nv,) and resets motors and brakes, but not the sensors."""
+        """Sets the state q (nq,), v (nv,) of the links and resets motors, gears and brakes, but not the sensors."""
         self.q, self.v = q, v
+        if self.gears is not None:
+            self.gears.reset(q, v)
         self._deceleration = None
         self._acting = np.zeros_like(v)
         if self.actuators is not None:
@@ -293,25 +316,45 @@ class SimulatedRobot:
         if self._measures_wrenches:
             engine = self.engine
             # Behind brakes the engine has made no step whose contact wrenches could be read.
-            is_held = braked and (self.free is None or not self.steps)
-            contacts = engine.contact_wrenches_at(self.q, self.v, a) if is_held else engine.contact_wrenches()
+            is_held = braked and ((self.free is None and self.gears is None) or not self.steps)
+            source = engine if self.gears is None else self.gears
+            contacts = engine.contact_wrenches_at(self.q, self.v, a) if is_held else source.contact_wrenches()
             wrenches = [*wrenches, *contacts]
-        measuring.sample(self.time_s, self.q, self.v, a, wrenches)
+        measuring.sample(self.time_s, self.q, self.v, a, wrenches, self._at_encoders[0])
+
+    @property
+    def _at_encoders(self) -> tuple[Array, Array]:
+        """Position (nq,) and velocity (nv,) at the encoders."""
+        return (self.q, self.v) if self.gears is None else self.gears.encoder_motion(self.q, self.v)
+
+    @property
+    def _motor_velocity(self) -> Array:
+        """(nv,), where motors and brakes act."""
+        return self.v if self.gears is None else self.gears.rotor_velocity(self.v)
+
+    def _move(self, effort: Array, braked: Array | None = None) -> None:
+        """Does one step of the engine, or of gears and engine. braked: as of `Engine.step`."""
+        if self.gears is None:
+            self.q, self.v = self.engine.step(self.q, self.v, effort, self.dt_s, braked)
+        else:
+            self.q, self.v = self.gears.step(self.engine, self.q, self.v, effort, self.dt_s, braked)
 
     def _brake(self, effort: Array) -> None:
         """Does one braked step, at the deceleration determined when the brakes were shut."""
-        if not self.v.any() and (self.free is None or self.brakes_hold_all):
+        v = self._motor_velocity
+        if self.gears is None and not v.any() and (self.free is None or self.brakes_hold_all):
             return
         if self._deceleration is None:
-            self._deceleration = np.abs(self.v) / self.brake_s
-        braked_speed = np.maximum(np.abs(self.v) - self._deceleration * self.dt_s, 0.0) * np.sign(self.v)
-        if self.free is not None:
+            self._deceleration = np.abs(v) / self.brake_s
+        braked_speed = np.maximum(np.abs(v) - self._deceleration * self.dt_s, 0.0) * np.sign(v)
+        if self.free is not None or self.gears is not None:
+            free = np.zeros(v.shape, dtype=np.bool_) if self.free is None else self.free
             # NaN tells the engine which entries no brake holds.
-            braked_speed[self.free] = np.nan
-            previous_speed = np.abs(self.v).max()
-            self.q, self.v = self.engine.step(self.q, self.v, np.where(self.free, effort, 0.0), self.dt_s, braked_speed)
+            braked_speed[free] = np.nan
+            previous_speed = np.abs(v).max()
+            self._move(np.where(free, effort, 0.0), braked_speed)
             # What is left of a motion that brakes and loops have ended is rounding, which no loop closes.
-            ended = self.brakes_hold_all and not braked_speed[~self.free].any()
+            ended = self.brakes_hold_all and not braked_speed[~free].any()
             if ended and np.abs(self.v).max() <= _ROUNDING * previous_speed:
                 self.v = np.zeros_like(self.v)
             return

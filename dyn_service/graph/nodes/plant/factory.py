@@ -1,4 +1,4 @@
-"""Makes the plant from its parameters: drives, driver or simulated robot, engine, motors, sensors.
+"""Makes the plant from its parameters: drives, driver or simulated robot, engine, motors, gears, sensors.
 
 The model is the robot's file. Its fingerprint is published, and a controller must have the same one. The overlay
 specifies how the simulated robot differs from the model; controllers do not receive it, as they would not with a real
@@ -13,7 +13,8 @@ Also the parameters of the plant, and the safety settings and first position mad
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,12 +23,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dyn_service.api.arguments import Integrator
+from dyn_service.api.arguments import Integrator, JointNumbers, Overlay
 from dyn_service.api.closed_motion import ClosedMotion
 from dyn_service.api.queries import Array
 from dyn_service.control.command import EFFORT_ONLY, INTERFACES, Interface
 from dyn_service.control.law import per_joint
 from dyn_service.control.plant.drives import Drive, Servo
+from dyn_service.control.plant.gears import MAX_PARTS, PHASE, EncoderSide, Gears
 from dyn_service.control.plant.motors import Motors, SupplySag
 from dyn_service.control.plant.plant import Driver, Hardware, Plant, TakesSetPoints
 from dyn_service.control.plant.safety import (
@@ -60,7 +62,7 @@ from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
 from dyn_service.simulation.engines import EffortsOf, Engine, ForwardDynamics, OwnEngine, StepKernel, StickSlipEngine
-from dyn_service.simulation.stability import check_step, chosen, longest_held_step
+from dyn_service.simulation.stability import check_step, chosen, longest_held_step, mobility_of, mobility_samples
 from dyn_service.simulation.task import checked
 from dyn_service.support.parameter_descriptions import on_topic
 from dyn_service.support.parameters import InputFile, NotNegative, Positive, Rate, RobotFile, in_range
@@ -285,12 +287,13 @@ def make_simulated(robot: Robot, p: PlantParameters, settings: SafetySettings) -
     # drives, limits and fingerprint are the model's: a controller does not see the overlay, as with a real robot
     real = real_robot(robot, p)
     q = first_position(p, robot)
-    engine, actuators, measuring = make_engine(real, p, q), make_actuators(p, configuration.nv), None
+    limit, free = settings.velocity_limit, settings.undriven
+    gears = make_gears(robot, real, p)
+    engine, actuators, measuring = make_engine(*engine_inputs(real, p, gears), q), make_actuators(p, robot.nv), None
     if p.sensors:
         measuring = RobotSensors(Sensors.from_file(real, p.sensors, seed=p.sensor_seed), configuration, p.velocities)
-    limit, free = settings.velocity_limit, settings.undriven
     brakes_hold_all = free is not None and held_by_brakes(robot, free)
-    parts = actuators, measuring, free, brakes_hold_all, make_motors(robot, real, p, free)
+    parts = actuators, measuring, free, brakes_hold_all, make_motors(robot, real, p, free, gears), gears
     return SimulatedRobot(engine, configuration, q, 1.0 / p.rate_hz, p.brake_s, limit, *parts)
 
 
@@ -303,13 +306,14 @@ def held_by_brakes(robot: Robot, free: NDArray[np.bool_]) -> bool:
     return bool(np.equal(*ranks).all())
 
 
-def differences(p: PlantParameters) -> dict[str, Any]:
-    """Returns the parameters by which the plant differs from its model, for a report."""
+def differences(p: PlantParameters, gears: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parameters by which the plant differs from its model, and its elastic gears, for a report."""
     engine = {"engine": p.engine, "mjcf": p.mjcf} if p.engine != "own" else {}
     engine |= {"fmu": p.fmu} if p.fmu else {}
     actuators = msgspec.to_builtins(p.actuators)
-    values = {"engine": engine, "overlay": p.overlay, "actuators": actuators, "sensors": p.sensors}
-    defaults = {"engine": {}, "overlay": {}, "actuators": msgspec.to_builtins(ActuatorParameters()), "sensors": ""}
+    values = {"engine": engine, "overlay": p.overlay, "actuators": actuators, "sensors": p.sensors, "gears": gears}
+    default_actuators = msgspec.to_builtins(ActuatorParameters())
+    defaults = {"engine": {}, "overlay": {}, "actuators": default_actuators, "sensors": "", "gears": {}}
     changed_values = {key: value for key, value in values.items() if value != defaults[key]}
     return {"differences": changed_values} if changed_values else {}
 
@@ -468,10 +472,124 @@ def motors_of(robot: Robot) -> dict[int, Motor]:
     return motors_by_entry(robot.base.as_described.joints, robot.configuration.velocity_joints)
 
 
-def make_motors(robot: Robot, real: Robot, p: PlantParameters, free: NDArray[np.bool_] | None) -> Motors | None:
+def without_rotors(real: Robot, names: Iterable[str]) -> Robot:
+    """Returns the links of the robot that moves, without the rotors of these joints: gears move them."""
+    return real.overlaid(Overlay(joints={name: JointNumbers(armature=0.0) for name in names}))
+
+
+def engine_inputs(real: Robot, p: PlantParameters, gears: Gears | None) -> tuple[Robot, PlantParameters]:
+    """Returns the robot that the engine moves, and the parameters with the rate of its steps. real: the robot that
+    moves, with the rotors of its gears.
+    """
+    if gears is None:
+        return real, p
+    names = real.configuration.velocity_joints
+    links = without_rotors(real, (names[index] for index in gears.entries))
+    return links, msgspec.structs.replace(p, rate_hz=gears.parts * p.rate_hz)
+
+
+def make_gears(robot: Robot, real: Robot, p: PlantParameters) -> Gears | None:
+    """Returns the elastic gears of the joint file's motors, or None without any.
+
+    robot: the model. real: the robot that moves.
+
+    Raises:
+        InvalidArgumentError: A joint with a gear has no rotor inertia, or a step of the plant is too long for it.
+        UnimplementedError: The robot has closed loops, or the engine specifies the robot.
+    """
+    names, dt = robot.configuration.velocity_joints, 1.0 / p.rate_hz
+    motors = {index: motor for index, motor in motors_of(robot).items() if motor.gear_stiffness is not None}
+    for name, width in p.actuators.backlash.items():
+        if not math.isfinite(width):
+            text = f"'{name}' is {width:g}, expected a finite number"
+            raise InvalidArgumentError(f"actuators.backlash: {text}", path="actuators.backlash")
+        if name not in names or names.index(name) not in motors:
+            elastic = ", ".join(names[k] for k in motors) or "none"
+            text = f"'{name}' has no motor with a gear_stiffness in the joint file; joints with one: {elastic}"
+            raise InvalidArgumentError(f"actuators.backlash: {text}", path="actuators.backlash")
+    if not motors:
+        return None
+    reason = ""
+    if robot.closed_motion is not None:
+        reason = "the robot has closed loops, whose brakes would hold links and rotors at once"
+    elif p.engine == "fmu" or p.mjcf:
+        reason = f"the {'FMU' if p.engine == 'fmu' else 'MJCF file'} contains the rotors, which move by themselves here"
+    if reason:
+        joints = ", ".join(names[k] for k in motors)
+        text = f"gear_stiffness of {joints} in the joint file: {reason}; expected none"
+        raise UnimplementedError(text, path="joints")
+    if p.integrator == "explicit_euler":
+        raise InvalidArgumentError(
+            "integrator is explicit_euler, which adds energy to elastic gears (gear_stiffness in the joint file): "
+            "expected auto, rk4, semi_implicit_euler or stick_slip",
+            path="integrator",
+        )
+    armature = {joint.name: joint.armature for joint in real.as_described.joints}
+    entries = np.array([*motors])
+    J, K, D, b = np.array(
+        [
+            [
+                armature[names[k]],
+                motor.gear_stiffness,
+                motor.gear_damping,
+                p.actuators.backlash.get(names[k], motor.backlash),
+            ]
+            for k, motor in motors.items()
+        ]
+    ).T
+    if not (J > 0.0).all():
+        text = "has a gear_stiffness and no armature in the overlay: its rotor moves by itself, expected an armature"
+        raise InvalidArgumentError(f"joint '{names[entries[np.argmin(J)]]}' {text}", path="overlay")
+    links = without_rotors(real, (names[k] for k in motors))
+    gears = Gears(entries, J, K, D, b, links, 1, p.actuators.encoder_side)
+    oscillation, decay = (float(np.max(rate)) for rate in gears.rates(mobility_samples(links)))
+    gears.parts = max(1, math.ceil(dt * max(oscillation, decay) / PHASE))
+    if gears.parts > MAX_PARTS:
+        stiffest = names[entries[np.argmax((K if oscillation > decay else D) / J)]]
+        cause = "oscillates with" if oscillation > decay else "is damped with"
+        raise InvalidArgumentError(
+            f"rate_hz is {p.rate_hz:g}: a gear {cause} {max(oscillation, decay):.4g} rad/s, the stiffest for its rotor "
+            f"is that of '{stiffest}'; expected at least {p.rate_hz * gears.parts / MAX_PARTS:.4g} Hz, or no "
+            "gear_stiffness, because a gear that stiff is rigid",
+            path="rate_hz",
+        )
+    if p.safe_stop == "damping":
+        _check_damping_stop(robot, p, gears)
+    return gears
+
+
+def gear_facts(robot: Hardware) -> dict[str, Any]:
+    """Returns what a report shows of the elastic gears of a plant's robot at its present position; {} without any.
+
+    frequency_hz: natural frequencies by joint, with the rotor free and held.
+    """
+    if not isinstance(robot, SimulatedRobot) or (gears := robot.gears) is None:
+        return {}
+    names = robot.configuration.velocity_joints
+    frequencies = zip(*gears.frequencies_hz(mobility_of(gears.links, robot.q)), strict=True)
+    by_joint = {names[k]: [float(x) for x in pair] for k, pair in zip(gears.entries, frequencies, strict=True)}
+    return {"frequency_hz": by_joint, "parts": gears.parts, "encoder_side": gears.encoder_side}
+
+
+def _check_damping_stop(robot: Robot, p: PlantParameters, gears: Gears) -> None:
+    """Checks that the held efforts -M v / damping_s of a safe stop do not turn rotors around."""
+    M = robot.mass_matrix(robot.configuration.neutral)[np.ix_(gears.entries, gears.entries)]
+    root = np.sqrt(gears.rotor_inertia)
+    shortest = float(np.linalg.eigvalsh(M / root / root[:, None])[-1]) / p.rate_hz
+    if p.damping_s < shortest:
+        raise InvalidArgumentError(
+            f"damping_s is {p.damping_s:g}: expected at least {shortest:.3g} s with these elastic gears, because the "
+            "efforts of a safe stop act on the rotors alone at first",
+            path="damping_s",
+        )
+
+
+def make_motors(
+    robot: Robot, real: Robot, p: PlantParameters, free: NDArray[np.bool_] | None, gears: Gears | None = None
+) -> Motors | None:
     """Returns the motors of the robot's files with their electric limits, or None without any.
 
-    robot: the model. real: the robot that moves. free: entries of v without a motor.
+    robot: the model. real: the robot that moves. free: entries of v without a motor. gears: elastic ones.
     """
     motors, names, dt = motors_of(robot), robot.configuration.velocity_joints, 1.0 / p.rate_hz
     for index in motors:
@@ -500,7 +618,17 @@ def make_motors(robot: Robot, real: Robot, p: PlantParameters, free: NDArray[np.
         return None
     model = Motors(motors, robot.nv, dt, p.actuators.supply_sags, start)
     braking = np.where(np.isfinite(model.voltage_limit), model.gain**2 / model.resistance, 0.0)
-    longest, worst = longest_held_step(real, braking)
+    elastic = np.zeros(robot.nv, dtype=np.bool_)
+    if gears is not None:
+        elastic[gears.entries] = True
+    longest, worst = longest_held_step(real if gears is None else gears.links, np.where(elastic, 0.0, braking))
+    if gears is not None and braking[elastic].any():
+        # behind an elastic gear the back EMF brakes the rotor alone
+        with np.errstate(divide="ignore"):
+            times = gears.rotor_inertia / braking[gears.entries]
+        k = int(np.argmin(times))
+        if times[k] < longest:
+            longest, worst = float(times[k]), int(gears.entries[k])
     if dt > longest:
         raise InvalidArgumentError(
             f"rate_hz is {p.rate_hz:g}: expected at least {1.0 / longest:.4g} Hz, or a rotor_inertia of the motor of "
@@ -523,6 +651,8 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
     takes effect. lag_s: s, time constant of the lag after the delay, one number or one per effort; 0 is no lag.
     winding_celsius: of a joint file's motors at the begin, by joint; else their ambient_celsius. supply_sags: times in
     which the supply gives a share of these motors' voltage limits, such as {share: 0.5, from_s: 1, until_s: 2}.
+    encoder_side: of joints with elastic gears, what encoders and controllers are shown: the motor's position through
+    the gear ratio, or the link's. backlash: rad | m, by joint, in place of the joint file's, such as a worn gear's.
     """
 
     effort_limit: list[float] = []
@@ -530,6 +660,8 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
     lag_s: float | list[float] = 0.0
     winding_celsius: dict[str, float] = {}
     supply_sags: list[SupplySag] = []
+    encoder_side: EncoderSide = "motor"
+    backlash: dict[str, NotNegative] = {}
 
 
 class DriveParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

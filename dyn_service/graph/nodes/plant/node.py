@@ -49,7 +49,9 @@ from dyn_service.graph.nodes.plant.factory import (
     PlantParameters,
     closed_position,
     differences,
+    engine_inputs,
     first_position,
+    gear_facts,
     make_engine,
     make_plant,
     prepare,
@@ -444,7 +446,11 @@ class PlantChanges:
         plain = not (all_payloads or overlay.links or overlay.joints or overlay.locked or overlay.gravity is not None)
         # the plain model has compiled kernels without an overlay's inputs
         real = self._model if plain else self._model.overlaid(overlay)
-        self._robot.change_engine(make_engine(real, self._p, self._robot.q))
+        gears = self._robot.gears
+        robot, p = engine_inputs(real, self._p, gears)
+        self._robot.change_engine(make_engine(robot, p, self._robot.q))
+        if gears is not None:
+            gears.links = robot
         if self._robot.measuring is not None:
             self._robot.measuring.sensors.of(real)
         self.payloads = payloads
@@ -516,7 +522,7 @@ def main(node: Node[PlantParameters]) -> None:
             "hold_s": plant.safety.settings.hold_s,
             "command_interfaces": list(plant.safety.interfaces),
             "bounds": msgspec.to_builtins(p.bounds),
-            **differences(p),
+            **differences(p, gear_facts(plant.robot)),
         }
     )
     loop = PlantLoop(node, plant, topics)

@@ -99,6 +99,18 @@ def limit_lines(shares: Mapping[str, Mapping[str, float]]) -> list[str]:
     return lines
 
 
+def gear_lines(differences: Mapping[str, Any]) -> list[str]:
+    """Returns a line with the natural frequencies of elastic gears; none without any."""
+    gears = differences.get("gears")
+    if gears is None:
+        return []
+    frequencies = (f"{name} {free:.3g} ({held:.3g})" for name, (free, held) in gears["frequency_hz"].items())
+    return [
+        f"elastic gears oscillate at the begin, and with the rotor held, with Hz: {', '.join(frequencies)}; parts of a "
+        f"step: {gears['parts']}; encoders at the {gears['encoder_side']}"
+    ]
+
+
 def percent(share: float) -> str:
     """Formats a share in percent."""
     return "under 0.1 %" if share < 1e-3 else f"{100.0 * share:.1f} %"
@@ -241,6 +253,7 @@ def plant_section(plant: NodeTelemetry, store: TelemetryStore) -> Section:
     if content["differences"]:
         names = ", ".join(content["differences"])
         lines.append(f"the plant is not the model: {names} (report.json, plant.differences)")
+        lines += gear_lines(content["differences"])
     texts = (_stop_text(content), _rate_text(content), _refusal_text(content))
     lines += [*filter(None, texts), *limit_lines(content["by_joint"])]
     findings = _findings(content, plant.recordings.get("plant"))
@@ -440,8 +453,10 @@ COLUMNS = (rate("step_rate_hz"), Column("notes", _notes))
 
 
 CHANNEL, MEASURED, SENSOR, COMMANDED, MOTORS = "plant", "measured", "sensor.", "commanded", "motors"
+GEARS = "gears"
 """Channels: the true motion; the encoders' measurements, if any; the readings of each other sensor, by its name; the
-accepted commands, unclipped; currents (A) and winding temperatures (degrees Celsius) of a joint file's motors."""
+accepted commands, unclipped; currents (A) and winding temperatures (degrees Celsius) of a joint file's motors; of their
+elastic gears deflection (rad | m), rotor velocity (rad/s | m/s) and effort (N m | N)."""
 
 _AXES = {"force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"), "imus": ("ax", "ay", "az", "wx", "wy", "wz")}
 
@@ -461,6 +476,12 @@ class PlantRecording:
         if self._motors is not None:
             windings = [f"{kind}.{name}" for kind in ("current", "celsius") for name in configuration.velocity_names]
             self._windings = Recorder(telemetry, MOTORS, ["t", *windings])
+        self._gears = plant.robot.gears if isinstance(plant.robot, SimulatedRobot) else None
+        self._deflections: Recorder | None = None
+        if self._gears is not None:
+            names = [configuration.velocity_names[k] for k in self._gears.entries]
+            columns = [f"{kind}.{name}" for kind in ("deflection", "speed", "effort") for name in names]
+            self._deflections = Recorder(telemetry, GEARS, ["t", *columns])
         self._measured: Recorder | None = None
         commands = [f"command.{name}" for name in configuration.velocity_names]
         self._commanded = Recorder(telemetry, COMMANDED, ["t", "session", "interface", *commands])
@@ -468,11 +489,12 @@ class PlantRecording:
         self._sensors: dict[str, tuple[Recorder, int]] = {}
         if self._measuring is not None:
             settings = self._measuring.sensors.settings
-            if settings.encoders:
-                self._measured = Recorder(telemetry, MEASURED, ["t", *positions, *velocities])
             for kind, axes in _AXES.items():
                 for name in getattr(settings, kind):
                     self._sensors[name] = Recorder(telemetry, f"{SENSOR}{name}", ["t", "stamp", *axes]), -1
+        has_encoders = self._measuring is not None and bool(self._measuring.sensors.settings.encoders)
+        if has_encoders or (self._gears is not None and self._gears.encoder_side == "motor"):
+            self._measured = Recorder(telemetry, MEASURED, ["t", *positions, *velocities])
 
     def row(self) -> None:
         """Records the present state."""
@@ -493,6 +515,8 @@ class PlantRecording:
         if self._windings is not None and self._motors is not None:
             row = self._windings.row()
             row[0], row[1 : 1 + nv], row[1 + nv :] = time_s, self._motors.current, self._motors.celsius
+        if self._deflections is not None and self._gears is not None:
+            self._deflections.row()[:] = (time_s, *np.concatenate(self._gears.state))
         for name, (recorder, last) in self._sensors.items():
             assert self._measuring is not None
             reading = self._measuring.readings.get(name)
@@ -503,7 +527,8 @@ class PlantRecording:
     def flush(self) -> None:
         """Sends the rows kept so far."""
         sensors = [recorder for recorder, _ in self._sensors.values()]
-        for recorder in filter(None, (self._motion, self._commanded, self._measured, self._windings, *sensors)):
+        channels = self._motion, self._commanded, self._measured, self._windings, self._deflections, *sensors
+        for recorder in filter(None, channels):
             recorder.flush()
 
 
