@@ -596,10 +596,10 @@ class Evaluator:
                     try:
                         self.library.kernel(signature)
                         self._bind_options(row, {row.kernel_option: method} if row.kernel_option else {})
-                    except ResourceExhaustedError as refusal:
+                    except ResourceExhaustedError as error:
                         if method == next(iter(row.kernels)):
                             raise
-                        _LOG.warning("%s: %s", self.model.name, refusal)
+                        _LOG.warning("%s: %s", self.model.name, error)
                     if signature == missing[0]:  # the other kernels use its frames and its test states
                         second_thread.enter_context(self.library.making(missing[1:]))
                 if progress is not None:
