@@ -4,7 +4,7 @@ An overlay or a payload changes numbers only. So a robot with changed numbers is
 its numbers are inputs of the parametric kernels (`kernels/graph.py`) of the robot as loaded. Numbers with leading axes
 represent several robots.
 
-Some queries have no answer for some robots or states; `refusal` and `check_inertia` find them.
+Some queries have no answer for some robots or states: see `refusals`, and `check_inertia`.
 """
 
 from __future__ import annotations
