@@ -311,8 +311,8 @@ class SimulatedRobot:
             previous_speed = np.abs(self.v).max()
             self.q, self.v = self.engine.step(self.q, self.v, np.where(self.free, effort, 0.0), self.dt_s, braked_speed)
             # What is left of a motion that brakes and loops have ended is rounding, which no loop closes.
-            ended = self.brakes_hold_all and not braked_speed[~self.free].any()
-            if ended and np.abs(self.v).max() <= _ROUNDING * previous_speed:
+            comes_to_rest = self.brakes_hold_all and not braked_speed[~self.free].any()
+            if comes_to_rest and np.abs(self.v).max() <= _ROUNDING * previous_speed:
                 self.v = np.zeros_like(self.v)
             return
         self.q = self.configuration.integrate(self.q, 0.5 * (self.v + braked_speed), self.dt_s)
