@@ -139,6 +139,10 @@ class _Equations:
         begin = names.index(first)
         self.robot, self.link = robot, link
         self.theta = slice(begin, begin + 10)
+        at_rest = np.zeros(robot.nv)
+        Y = robot.inverse_dynamics_regressor(robot.configuration.neutral, at_rest, at_rest + robot.free).regressor
+        if not Y[:, self.theta].any():
+            raise InvalidArgumentError(f"link '{link}' never moves: a payload on it has no effect", path="link")
         self.beta = [k for k, name in enumerate(names) if friction and name.endswith((".damping", ".friction"))]
         efforts, speeds = robot.limits.efforts, robot.limits.speeds
         self.scale = np.where(np.isfinite(efforts) & (efforts > 0.0), efforts, 100.0)

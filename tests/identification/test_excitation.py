@@ -204,6 +204,7 @@ def test_the_command_writes_goals_that_are_the_motion(tmp_path: Path) -> None:
     expected = design_excitation(robot, design)
     document = json.loads(result.stdout)
     assert document["noise"] == [0.1] * 4
+    assert document["duration_s"] == 8.0
     assert [row["standard_error"] for row in document["parameters"]] == expected.standard_errors.tolist()
     huge = np.full(4, 1e9)
     limits = motion_limits(robot.configuration, robot.limits, 1.0, huge, huge)

@@ -287,6 +287,12 @@ def test_refusals() -> None:
     recording = carried(1, Overlay())
     with pytest.raises(NotFoundError, match="gripper"):
         identify_payload(panda(), recording, "gripper")
+    for estimate in (
+        lambda: identify_payload(panda(), recording, "panda_link0"),
+        lambda: PayloadEstimator(panda(), "panda_link0"),
+    ):
+        with pytest.raises(InvalidArgumentError, match="link 'panda_link0' never moves"):
+            estimate()
     with pytest.raises(InvalidArgumentError, match="two windows"):
         identify_payload(panda(), recording, "panda_hand", window_s=8.0)
     with pytest.raises(InvalidArgumentError, match="window_s"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -100,6 +103,25 @@ def test_every_residual_is_seen_by_an_answer_or_by_the_rows(
         with monkeypatch.context() as patch:
             patch.setattr(loop_verification, "WorldEquations", type("Wrong", (WorldEquations,), {part: wrong}))
             assert "closed" in disagreeing(residuals(crank, *state))
+
+
+def test_joint_forces_and_a_consistent_answer_that_opens_loops(
+    monkeypatch: pytest.MonkeyPatch, crank: Robot, state: np.ndarray
+) -> None:
+    """Damping and springs are in C. A mass matrix that is that of a wrong G agrees with it, and G opens the loop."""
+    joint = '<joint name="rocker_joint" type="continuous">'
+    text = (URDF / "four_bar.urdf").read_text("utf-8").replace(joint, f'{joint}<dynamics damping="0.1"/>')
+    damped = Robot.from_text(text)
+    assert disagreeing(residuals(damped, *state)) == set()
+    right = type(crank).independent_motion
+
+    def wrong(q: np.ndarray, v: np.ndarray, **options: Any) -> Any:
+        motion = right(crank, q, v, **options)
+        G = motion.jacobian * [[1.0], [1.001], [1.0]]
+        return replace(motion, jacobian=G, mass_matrix=np.swapaxes(G, -1, -2) @ crank.mass_matrix(q) @ G)
+
+    monkeypatch.setattr(crank, "independent_motion", wrong)
+    assert disagreeing(residuals(crank, *state)) == {"independent_motion"}
 
 
 def test_batches_and_refusals(crank: Robot, state: np.ndarray) -> None:

@@ -354,8 +354,8 @@ class SimulatedRobot:
             previous_speed = np.abs(v).max()
             self._move(np.where(free, effort, 0.0), braked_speed)
             # What is left of a motion that brakes and loops have ended is rounding, which no loop closes.
-            ended = self.brakes_hold_all and not braked_speed[~free].any()
-            if ended and np.abs(self.v).max() <= _ROUNDING * previous_speed:
+            comes_to_rest = self.brakes_hold_all and not braked_speed[~free].any()
+            if comes_to_rest and np.abs(self.v).max() <= _ROUNDING * previous_speed:
                 self.v = np.zeros_like(self.v)
             return
         self.q = self.configuration.integrate(self.q, 0.5 * (self.v + braked_speed), self.dt_s)
