@@ -80,8 +80,6 @@ CLAIM = 0.05
 """Relative difference of masses that payload adapters and cables explain."""
 NEAR = 0.8
 """Likeness from which a name is proposed."""
-PLACEHOLDER = 1e-9
-"""Rounding error of the logarithm of a power of ten."""
 EQUAL = 0.02
 """Relative difference of moments of inertia that are the same number, rounded."""
 LONGEST_HEADER = 1 << 16
@@ -206,12 +204,14 @@ def _agreeing(notes: Sequence[Note], inertials: int) -> list[Note]:
     """Returns the notes without edits of moments that other links contradict: a link whose correct inertia is far from
     that of its box (the calf of Unitree's A1: 5.5 times) has another power of ten than the others.
 
-    Kept is the most frequent power; those of units, which are next to another one, only if they are that of most links.
+    Kept is the most frequent power, if it is that of most findings on moments; those of units, which are next to
+    another one, only if they are that of most links.
     """
     factors = Counter(edit.factor for note in notes if note.rule in _BY_SHAPES for edit in note.edits)
     (factor, count), (_, second_count) = [*factors.most_common(2), (1.0, 0), (1.0, 0)][:2]
     is_unit = -round(math.log10(factor)) in UNIT_SLIPS
-    agreed = count > second_count and (not is_unit or 2 * count > inertials)
+    doubted = sum(note.rule in _BY_SHAPES and note.kind == "warning" for note in notes)
+    agreed = count > second_count and 2 * count >= doubted and (not is_unit or 2 * count > inertials)
 
     def contradicted(note: Note) -> bool:
         return note.rule in _BY_SHAPES and not (agreed and all(edit.factor == factor for edit in note.edits))
@@ -292,9 +292,9 @@ def _slip(ratio: float) -> int:
 
 
 def _is_placeholder(inertial: Inertial) -> bool:
-    """Whether the moments are 0 or one power of ten, such as 0.001 or 1: they have no digits to keep."""
+    """Whether the moments are 0 or one number of one digit, such as 0.001, 0.03 or 1: they have no digits to keep."""
     moments = np.unique(np.diag(inertial.inertia)[np.diag(inertial.inertia) > 0.0])
-    return len(moments) == 1 and abs(math.remainder(math.log10(float(moments[0])), 1.0)) < PLACEHOLDER
+    return len(moments) == 1 and float(f"{moments[0]:.0e}") == float(f"{moments[0]:.9e}")
 
 
 def _inertia_repair(name: str, inertial: Inertial, box: Box) -> tuple[str, tuple[Edit, ...]]:

@@ -394,6 +394,7 @@ def slipped(*factors: float) -> str:
         ([1e3, 1e6], []),
         ([1e4, 1e4], [0, 1]),  # kg cm^2 in most links, beside the base
         ([1e4, 1, 1], []),
+        ([1e3, 50.0, 20.0], []),  # two links of three with another mistake: chance
     ],
 )
 def test_edits_that_other_links_contradict(factors: list[float], repaired: list[int]) -> None:
@@ -405,9 +406,9 @@ def test_edits_that_other_links_contradict(factors: list[float], repaired: list[
 
 
 def test_moments_without_digits_are_not_scaled() -> None:
-    """Moments of 100, 100 and 0 are a placeholder, of 100, 100 and 7 a slip."""
-    for third, is_slip in ((0.0, False), (7.0, True)):
-        text = changed([moments(100.0, 100.0, third)])
+    """Moments of 100, 100 and 0, or of 30, are a placeholder, of 100, 100 and 7, or of 31, a slip."""
+    for two, third, is_slip in ((100.0, 0.0, False), (100.0, 7.0, True), (30.0, 30.0, False), (31.0, 31.0, True)):
+        text = changed([moments(two, two, third)])
         assert "too-much-inertia" in rules_of(text)
         assert bool(rules_of(text)["too-much-inertia"].edits) == is_slip
 
