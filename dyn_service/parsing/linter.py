@@ -462,10 +462,12 @@ def _unmirrored(description: Description, links: Mapping[str, Link], total: floa
         sides may differ, and a wrong link moves the outboard ones: mirrored are those whose centre in the root's frame
         is, or that are mirrored relative to their parent.
         """
-        errors = np.linalg.norm(left_offsets - right_offsets * (1.0 - 2.0 * np.eye(3)[axis]), axis=2)
+        differences = left_offsets - right_offsets * (1.0 - 2.0 * np.eye(3)[axis])
+        differences[:, 2, axis] -= np.median(differences[:, 2, axis])  # the root's origin may be beside the plane
+        errors = np.linalg.norm(differences, axis=2)
         return np.minimum(errors[:, 2], errors[:, :2].max(axis=1))
 
-    distance = min((distances(axis) / radii for axis in range(3)), key=lambda x: float(np.median(x)))
+    distance = min((distances(axis) / radii for axis in range(3)), key=lambda x: float((x > MIRRORED[0]).sum()))
     symmetric = (distance < MIRRORED[0]) & (ratios < MIRRORED[1])
     if symmetric.mean() < SYMMETRIC:
         return

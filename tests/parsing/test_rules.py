@@ -238,6 +238,31 @@ def test_one_part_on_both_sides_is_no_mirror_image() -> None:
         assert ("unmirrored-link" in rules_of("<link ".join(parts))) is not is_part
 
 
+def test_the_root_may_be_beside_the_plane_of_symmetry() -> None:
+    """Frames of the left legs are at other points of the joint's axis, y, so that only their centres are mirrored."""
+    text = legs().replace("0.1 0", "0.3 0").replace("-0.1 0", "0.1 0")
+    for k in range(4):
+        text = text.replace(f"{k} 0.3 0", f"{k} 0.25 0").replace("0 0.1 0.2", "0 0.15 0.2")
+    assert "unmirrored-link" not in rules_of(text)
+    assert "unmirrored-link" in rules_of(text.replace("3 0.25 0", "3 0.1 0"))
+
+
+def test_the_plane_of_symmetry_has_most_pairs() -> None:
+    """Links in a row have their mirror images by every plane, relative to their parents; here most pairs are such."""
+    text = legs().replace("0 0.1 0.2", "0 0 0.2").replace("0 -0.1 0.2", "0 0 0.2")
+    for k in (0, 1, 2):
+        for y, side in ((0.1, "left"), (-0.1, "right")):
+            text = text.replace(f"{k} {y} 0", "0 0 0.4") if k else text
+            text = (
+                text.replace(
+                    'link="base"/><child link="' + f"{side}_{k}", f'link="{side}_{k - 1}_arm"/><child link="{side}_{k}'
+                )
+                if k
+                else text
+            )
+    assert "unmirrored-link" not in rules_of(text)
+
+
 def test_a_moved_limb_is_one_finding() -> None:
     """Outboard links of a wrong joint are mirror images relative to their parents."""
     chain = legs(("3 0.1 0", "3 -0.1 0"))
