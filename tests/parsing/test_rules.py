@@ -248,18 +248,13 @@ def test_the_root_may_be_beside_the_plane_of_symmetry() -> None:
 
 
 def test_the_plane_of_symmetry_has_most_pairs() -> None:
-    """Links in a row have their mirror images by every plane, relative to their parents; here most pairs are such."""
-    text = legs().replace("0 0.1 0.2", "0 0 0.2").replace("0 -0.1 0.2", "0 0 0.2")
-    for k in (0, 1, 2):
-        for y, side in ((0.1, "left"), (-0.1, "right")):
-            text = text.replace(f"{k} {y} 0", "0 0 0.4") if k else text
-            text = (
-                text.replace(
-                    'link="base"/><child link="' + f"{side}_{k}", f'link="{side}_{k - 1}_arm"/><child link="{side}_{k}'
-                )
-                if k
-                else text
-            )
+    """Links in a row along z are mirror images by the planes of x and y, relative to their parents; legs by one."""
+    text = legs()
+    for side in ("left", "right"):
+        for k in range(8):
+            tip = SIDE.format(f"{side}_tip{k}").replace("0 0.1 0", "0 0 0.4")
+            parent = f"{side}_tip{k - 1}_arm" if k else f"{side}_0_arm"
+            text = text.replace("</robot>", f"{tip.replace('base', parent)}</robot>")
     assert "unmirrored-link" not in rules_of(text)
 
 
@@ -321,6 +316,32 @@ def test_inertias_beside_meshes(tmp_path: Path) -> None:
     assert "mesh-in-millimetres" in mesh_rules(tmp_path / "arms.urdf", "arm.dae")
     dae.write_text(dae.read_text().replace("<up_axis>", '<unit meter="0.0254" name="inch"/><up_axis>'))
     assert mesh_rules(tmp_path / "arms.urdf", "arm.dae") == {}
+
+
+@pytest.mark.parametrize(
+    ("edge", "contact", "moment", "rules"),
+    [
+        # a box of 0.4 m has at most 2 * 2 kg * 3 (0.2 m)^2 = 0.48 kg m^2 of trace
+        ((0.4, 0.4, 0.4), "", 0.161, {"inertia-beyond-shapes"}),
+        ((0.4, 0.4, 0.4), "", 0.159, set()),
+        # 48 times those of the contact shape, within the mesh
+        ((0.4, 0.4, 0.4), '<box size="0.1 0.1 0.1"/>', 0.159, set()),
+        # those of the mesh, in a contact shape of a neighbour
+        ((0.1, 0.1, 0.1), '<box size="0.1 0.1 1"/>', 0.0033, set()),
+        ((0.4, 0.4, 0.4), "", 0.0026, {"inertia-below-shapes"}),
+    ],
+)
+def test_meshes_beside_contact_shapes(
+    tmp_path: Path, edge: tuple[float, float, float], contact: str, moment: float, rules: set[str]
+) -> None:
+    trimesh.creation.box(edge).export(tmp_path / "arm.stl")
+    place = '<collision><origin xyz="0 0 0.2"/><geometry>{}</geometry></collision>'
+    shapes = place.format('<mesh filename="arm.stl"/>') + (place.format(contact) if contact else "")
+    text = changed([moments(moment, moment, moment), (place.format('<box size="0.08 0.08 0.4"/>'), shapes)])
+    (tmp_path / "arms.urdf").write_text(text)
+    description = read_file(tmp_path / "arms.urdf")
+    notes = findings(description.notes, description, tmp_path)
+    assert {note.rule for note in notes if note.rule} == rules
 
 
 def test_controllers(tmp_path: Path) -> None:
