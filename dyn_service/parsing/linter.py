@@ -78,8 +78,6 @@ CLAIM = 0.05
 """Relative difference of masses that payload adapters and cables explain."""
 NEAR = 0.8
 """Likeness from which a mesh file is proposed; their names share an ending."""
-PLACEHOLDER = 1e-9
-"""Rounding error of the logarithm of a power of ten."""
 EQUAL = 0.02
 """Relative difference of moments of inertia that are the same number, rounded."""
 _CORNERS = np.array([[x, y, z] for x in (-1.0, 1.0) for y in (-1.0, 1.0) for z in (-1.0, 1.0)])
@@ -196,12 +194,14 @@ def _agreeing(notes: Sequence[Note], inertials: int) -> list[Note]:
     """Returns the notes without edits of moments that other links contradict: a link whose correct inertia is far from
     that of its box (the calf of Unitree's A1: 5.5 times) has another power of ten than the others.
 
-    Kept is the most frequent power; those of units, which are next to another one, only if they are that of most links.
+    Kept is the most frequent power, if it is that of most findings on moments; those of units, which are next to
+    another one, only if they are that of most links.
     """
     factors = Counter(edit.factor for note in notes if note.rule in _BY_SHAPES for edit in note.edits)
     (factor, count), (_, second_count) = [*factors.most_common(2), (1.0, 0), (1.0, 0)][:2]
     is_unit = -round(math.log10(factor)) in UNIT_SLIPS
-    agreed = count > second_count and (not is_unit or 2 * count > inertials)
+    doubted = sum(note.rule in _BY_SHAPES and note.kind == "warning" for note in notes)
+    agreed = count > second_count and 2 * count >= doubted and (not is_unit or 2 * count > inertials)
 
     def contradicted(note: Note) -> bool:
         return note.rule in _BY_SHAPES and not (agreed and all(edit.factor == factor for edit in note.edits))
@@ -282,9 +282,9 @@ def _slip(ratio: float) -> int:
 
 
 def _is_placeholder(inertial: Inertial) -> bool:
-    """Whether the moments are 0 or one power of ten, such as 0.001 or 1: they have no digits to keep."""
+    """Whether the moments are 0 or one number of one digit, such as 0.001, 0.03 or 1: they have no digits to keep."""
     moments = np.unique(np.diag(inertial.inertia)[np.diag(inertial.inertia) > 0.0])
-    return len(moments) == 1 and abs(math.remainder(math.log10(float(moments[0])), 1.0)) < PLACEHOLDER
+    return len(moments) == 1 and float(f"{moments[0]:.0e}") == float(f"{moments[0]:.9e}")
 
 
 def _inertia_repair(name: str, inertial: Inertial, box: Box) -> tuple[str, tuple[Edit, ...]]:
@@ -452,10 +452,12 @@ def _unmirrored(description: Description, links: Mapping[str, Link], total: floa
         sides may differ, and a wrong link moves the outboard ones: mirrored are those whose centre in the root's frame
         is, or that are mirrored relative to their parent.
         """
-        errors = np.linalg.norm(left_offsets - right_offsets * (1.0 - 2.0 * np.eye(3)[axis]), axis=2)
+        differences = left_offsets - right_offsets * (1.0 - 2.0 * np.eye(3)[axis])
+        differences[:, 2, axis] -= np.median(differences[:, 2, axis])  # the root's origin may be beside the plane
+        errors = np.linalg.norm(differences, axis=2)
         return np.minimum(errors[:, 2], errors[:, :2].max(axis=1))
 
-    distance = min((distances(axis) / radii for axis in range(3)), key=lambda x: float(np.median(x)))
+    distance = min((distances(axis) / radii for axis in range(3)), key=lambda x: float((x > MIRRORED[0]).sum()))
     symmetric = (distance < MIRRORED[0]) & (ratios < MIRRORED[1])
     if symmetric.mean() < SYMMETRIC:
         return

@@ -14,6 +14,7 @@ of MJCF, an included file) is left, and its finding is returned.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, PermissionDeniedError
 from dyn_service.model.description import Edit, Note
 from dyn_service.parsing import xacro
 from dyn_service.parsing.files import read_text, source_text
@@ -32,6 +33,7 @@ from dyn_service.parsing.xml_elements import without_dashes
 from dyn_service.support.files import replacement
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_ATTRIBUTE = re.compile(rb"""\s([^\s=]+)\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 _MOMENTS = ("ixx", "ixy", "ixz", "iyy", "iyz", "izz")
 
 
@@ -129,7 +131,8 @@ def fix(path: Path, passes: Callable[[Note], bool] = lambda note: True) -> tuple
     Raises:
         InvalidArgumentError: It is a xacro file.
         FailedPreconditionError: A repair leaves its finding or causes another one.
-        UrdfError, NotFoundError, PermissionDeniedError: The file cannot be read.
+        PermissionDeniedError: The file cannot be read, or is read-only.
+        UrdfError, NotFoundError: The file cannot be read.
         OSError: The file cannot be written.
     """
     if path.suffix == xacro.SUFFIX:
@@ -137,6 +140,9 @@ def fix(path: Path, passes: Callable[[Note], bool] = lambda note: True) -> tuple
         raise InvalidArgumentError(f"{shown_path(path)}: {text}", path="fix")
     path = path.resolve()  # a link to the file stays a link
     source_text(path)  # refuses what is not a regular file of text
+    mode = path.stat().st_mode & 0o7777
+    if not mode & 0o222 or not os.access(path, os.W_OK):  # a rename needs no write permission of the file
+        raise PermissionDeniedError(f"{shown_path(path)} is read-only: nothing is written")
     data = path.read_bytes()
     notes = [note for note in _checked(data, path) if note.edits and passes(note)]
     document, changes, unwritten = _Document(data), [], []
@@ -155,7 +161,7 @@ def fix(path: Path, passes: Callable[[Note], bool] = lambda note: True) -> tuple
     for span in sorted(spans, key=lambda span: span.start, reverse=True):
         data = data[: span.start] + spans[span].encode() + data[span.end :]
     _verify(path, data, notes, unwritten)
-    with replacement(path, path.stat().st_mode & 0o7777) as file:
+    with replacement(path, mode) as file:
         file.write(data)
     return sorted(changes, key=lambda change: change.line), unwritten
 
@@ -256,8 +262,8 @@ class _Document:
         if attribute is None:
             start, end = tag.end(), node.text_end
         else:
-            pattern = rb"""\s""" + attribute.encode() + rb"""\s*=\s*(?:"([^"]*)"|'([^']*)')"""
-            value = re.compile(pattern).search(self._data, node.start, tag.end())
+            values = {value[1]: value for value in _ATTRIBUTE.finditer(self._data, node.start, tag.end())}
+            value = values.get(attribute.encode())
             if value is None:
                 return None
             start, end = value.span(value.lastindex or 0)

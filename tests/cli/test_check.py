@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import trimesh
 
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, PermissionDeniedError
 from dyn_service.model.description import Edit, Note
 from dyn_service.parsing import repairs
 from dyn_service.parsing.files import read_file
@@ -231,7 +231,6 @@ def test_repairs(dyn_here: Here, tmp_path: Path, name: str, text: str, new: list
 HEAVY = '<mass value="2000"/>'
 ONE_MOMENT = INERTIA.replace('izz="0.002"', 'izz="2"')
 PLAIN = "<inertial><mass>2</mass><inertia><ixx>.03</ixx><iyy>.03</iyy><izz>.02</izz></inertia></inertial>"
-PLAIN = "<inertial><mass>2</mass><inertia><ixx>.03</ixx><iyy>.03</iyy><izz>.02</izz></inertia></inertial>"
 NESTED = SDF.replace(
     '<model name="m">',
     f'<model name="m"><model name="n"><link name="arm">{PLAIN}</link></model><joint name="k" type="fixed">'
@@ -277,6 +276,53 @@ def test_numbers_that_may_be_right_are_left(tmp_path: Path, text: str, rules: se
     assert rules <= rules_in_file
     changes, _ = fix(file)
     assert (changes, file.read_text()) == ([], text)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        ("\n", "\r\n"),
+        ("<robot", "\N{BYTE ORDER MARK}<robot"),
+        ('"', "'"),
+        ('lower="-90" upper="90"', 'upper = "90"\n lower="-90"'),
+        ("<limit", """<limit note=' lower="-1" upper="1" > '"""),
+        ("<limit", '<!-- <limit lower="-1"/> --><limit'),
+        ('"90"', '" +9.0e1\t"'),
+    ],
+    ids=["crlf", "bom", "single quotes", "order", "attribute in attribute", "comment", "white space"],
+)
+def test_everything_else_stays(tmp_path: Path, spelling: tuple[str, str]) -> None:
+    text = changed([limit(-90, 90)]).replace(*spelling)
+    file = tmp_path / "arms.urdf"
+    file.write_bytes(text.encode())
+    changes, _ = fix(file)
+    assert len(changes) == 4
+    new = file.read_bytes().decode()
+    digits = re.compile(r"(lower\s*=\s*.)-90|(upper\s*=\s*. ?)(?:90|\+9.0e1)(?=\W)")
+    repaired = re.compile(r"(lower\s*=\s*.)-1.570796327|(upper\s*=\s*. ?)1.570796327")
+    assert digits.sub(r"\1\2#", text) == repaired.sub(r"\1\2#", new)
+    assert fix(file) == ([], [])
+
+
+def test_a_file_that_is_read_only_is_left(tmp_path: Path) -> None:
+    file = written(tmp_path, changed([limit(-90, 90)]))
+    file.chmod(0o444)
+    with pytest.raises(PermissionDeniedError, match="read-only"):
+        fix(file)
+    assert file.read_text() == changed([limit(-90, 90)])
+
+
+def test_an_interrupt_while_a_file_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, changed([limit(-90, 90)]))
+
+    def interrupted(_descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fix(file)
+    assert file.read_text() == changed([limit(-90, 90)])
+    assert os.listdir(tmp_path) == ["arms.urdf"]
 
 
 def test_links_of_one_name_are_left(tmp_path: Path) -> None:

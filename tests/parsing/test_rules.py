@@ -238,6 +238,26 @@ def test_one_part_on_both_sides_is_no_mirror_image() -> None:
         assert ("unmirrored-link" in rules_of("<link ".join(parts))) is not is_part
 
 
+def test_the_root_may_be_beside_the_plane_of_symmetry() -> None:
+    """Frames of the left legs are at other points of the joint's axis, y, so that only their centres are mirrored."""
+    text = legs().replace("0.1 0", "0.3 0").replace("-0.1 0", "0.1 0")
+    for k in range(4):
+        text = text.replace(f"{k} 0.3 0", f"{k} 0.25 0").replace("0 0.1 0.2", "0 0.15 0.2")
+    assert "unmirrored-link" not in rules_of(text)
+    assert "unmirrored-link" in rules_of(text.replace("3 0.25 0", "3 0.1 0"))
+
+
+def test_the_plane_of_symmetry_has_most_pairs() -> None:
+    """Links in a row along z are mirror images by the planes of x and y, relative to their parents; legs by one."""
+    text = legs()
+    for side in ("left", "right"):
+        for k in range(8):
+            tip = SIDE.format(f"{side}_tip{k}").replace("0 0.1 0", "0 0 0.4")
+            parent = f"{side}_tip{k - 1}_arm" if k else f"{side}_0_arm"
+            text = text.replace("</robot>", f"{tip.replace('base', parent)}</robot>")
+    assert "unmirrored-link" not in rules_of(text)
+
+
 def test_a_moved_limb_is_one_finding() -> None:
     """Outboard links of a wrong joint are mirror images relative to their parents."""
     chain = legs(("3 0.1 0", "3 -0.1 0"))
@@ -296,6 +316,32 @@ def test_inertias_beside_meshes(tmp_path: Path) -> None:
     assert "mesh-in-millimetres" in mesh_rules(tmp_path / "arms.urdf", "arm.dae")
     dae.write_text(dae.read_text().replace("<up_axis>", '<unit meter="0.0254" name="inch"/><up_axis>'))
     assert mesh_rules(tmp_path / "arms.urdf", "arm.dae") == {}
+
+
+@pytest.mark.parametrize(
+    ("edge", "contact", "moment", "rules"),
+    [
+        # a box of 0.4 m has at most 2 * 2 kg * 3 (0.2 m)^2 = 0.48 kg m^2 of trace
+        ((0.4, 0.4, 0.4), "", 0.161, {"inertia-beyond-shapes"}),
+        ((0.4, 0.4, 0.4), "", 0.159, set()),
+        # 48 times those of the contact shape, within the mesh
+        ((0.4, 0.4, 0.4), '<box size="0.1 0.1 0.1"/>', 0.159, set()),
+        # those of the mesh, in a contact shape of a neighbour
+        ((0.1, 0.1, 0.1), '<box size="0.1 0.1 1"/>', 0.0033, set()),
+        ((0.4, 0.4, 0.4), "", 0.0026, {"inertia-below-shapes"}),
+    ],
+)
+def test_meshes_beside_contact_shapes(
+    tmp_path: Path, edge: tuple[float, float, float], contact: str, moment: float, rules: set[str]
+) -> None:
+    trimesh.creation.box(edge).export(tmp_path / "arm.stl")
+    place = '<collision><origin xyz="0 0 0.2"/><geometry>{}</geometry></collision>'
+    shapes = place.format('<mesh filename="arm.stl"/>') + (place.format(contact) if contact else "")
+    text = changed([moments(moment, moment, moment), (place.format('<box size="0.08 0.08 0.4"/>'), shapes)])
+    (tmp_path / "arms.urdf").write_text(text)
+    description = read_file(tmp_path / "arms.urdf")
+    notes = findings(description.notes, description, tmp_path)
+    assert {note.rule for note in notes if note.rule} == rules
 
 
 def test_controllers(tmp_path: Path) -> None:
@@ -399,6 +445,7 @@ def slipped(*factors: float) -> str:
         ([1e3, 1e6], []),
         ([1e4, 1e4], [0, 1]),  # kg cm^2 in most links, beside the base
         ([1e4, 1, 1], []),
+        ([1e3, 50.0, 20.0], []),  # two links of three with another mistake: chance
     ],
 )
 def test_edits_that_other_links_contradict(factors: list[float], repaired: list[int]) -> None:
@@ -410,9 +457,9 @@ def test_edits_that_other_links_contradict(factors: list[float], repaired: list[
 
 
 def test_moments_without_digits_are_not_scaled() -> None:
-    """Moments of 100, 100 and 0 are a placeholder, of 100, 100 and 7 a slip."""
-    for third, is_slip in ((0.0, False), (7.0, True)):
-        text = changed([moments(100.0, 100.0, third)])
+    """Moments of 100, 100 and 0, or of 30, are a placeholder, of 100, 100 and 7, or of 31, a slip."""
+    for two, third, is_slip in ((100.0, 0.0, False), (100.0, 7.0, True), (30.0, 30.0, False), (31.0, 31.0, True)):
+        text = changed([moments(two, two, third)])
         assert "too-much-inertia" in rules_of(text)
         assert bool(rules_of(text)["too-much-inertia"].edits) == is_slip
 
