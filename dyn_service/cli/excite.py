@@ -51,6 +51,13 @@ _Noise = Annotated[
         help="Standard deviation of efforts, N m or N, of one joint or all. (default: 1 % of the effort limits)",
     ),
 ]
+_Jerk = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[JOINT:=]X",
+        help="Largest jerk, rad/s^3 or m/s^3, of one joint or all. (default: of the robot's file, else unlimited)",
+    ),
+]
 _Start = Annotated[
     list[str] | None,
     typer.Option(metavar="JOINT:=X", help="Where the motion starts, rad or m. (default: middle of the limits)"),
@@ -85,6 +92,7 @@ def excite(
     periods: Annotated[int | None, typer.Option(metavar="N", help="Periods in the recording. (default: 5)")] = None,
     noise: _Noise = None,
     rate: Annotated[float | None, typer.Option(metavar="HZ", help="Samples per second. (default: 100)")] = None,
+    jerk: _Jerk = None,
     start: _Start = None,
     keep_out: _KeepOut = None,
     objective: _Objective = None,
@@ -111,7 +119,8 @@ def excite(
         "objective": objective,
         "restarts": restarts,
         "seed": seed,
-        "noise": _noise(noise or []),
+        "noise": _one_or_by_joint(noise or [], "--noise"),
+        "jerk": _one_or_by_joint(jerk or [], "--jerk"),
         "start": assigned_numbers(start, "--start") or None,
         "keep_out": [parsed(text, "--keep-out") for text in keep_out or []] or None,
     }
@@ -202,9 +211,13 @@ def table(name: str, plan: Excitation) -> str:
     ratio = random.standard_errors / plan.standard_errors
     noise = ", ".join(f"{joint} {x:.3g}" for joint, x in zip(plan.joint_names, plan.noise, strict=True))
     active = ", ".join(f"{peak.limit} of {peak.name}" for peak in plan.active)
+    largest: dict[str, float] = {}
+    for peak in plan.peaks:
+        largest[peak.limit] = max(peak.share, largest.get(peak.limit, 0.0))
     rows = [
         f"{name}: {plan.periods} periods of {motion.period_s:g} s, {len(motion.sine)} harmonics, {plan.samples} states",
         f"noise of efforts, N m or N: {noise}",
+        f"largest use of limits: {', '.join(f'{limit} {share:.1%}' for limit, share in largest.items())}",
         f"limits in use: {active or 'none'}",
         *([f"no motion tells from other parameters: {', '.join(plan.dependent)}"] if plan.dependent else []),
         "",
@@ -269,8 +282,8 @@ def _design(file: Path | None, options: dict[str, Any]) -> ExcitationDesign:
         raise UsageError(f"{dotted(error.place)}: {error}") from None
 
 
-def _noise(texts: list[str]) -> float | dict[str, float] | None:
+def _one_or_by_joint(texts: list[str], option: str) -> float | dict[str, float] | None:
     """Returns `[JOINT:=]X` as one number, or by joint."""
     if len(texts) == 1 and ":=" not in texts[0]:
-        return number(texts[0], "--noise")
-    return assigned_numbers(texts, "--noise") or None
+        return number(texts[0], option)
+    return assigned_numbers(texts, option) or None

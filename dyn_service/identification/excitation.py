@@ -18,7 +18,8 @@ times (UR5e), and differs by 2e-10.
 An augmented Lagrangian with L-BFGS-B searches motions within the limits at samples. Whether a motion is within them at
 all times is checked on a grid of `GRID` times, with these allowances for times between those:
 
-- position, velocity and acceleration are trigonometric polynomials of degree N: |p| <= max of grid / cos(pi N / GRID);
+- position, velocity, acceleration and jerk are trigonometric polynomials of degree N: |p| <= max of grid / cos(pi N /
+  GRID);
 - efforts: h^2/8 max |tau''|, with tau'' from second differences on the grid;
 - points: the largest distance of neighbours on the grid, halved, and h^2/8 max |p''| in the same way.
 
@@ -105,10 +106,11 @@ class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     rate_hz: of the samples of the recording. noise: standard deviation of efforts, N m | N, for all joints or by joint;
     None is 1 % of the effort limits. objective: see the module. friction: kinds of friction to be known,
     of `viscous`, `coulomb`, `offset`, `asymmetric`, with the widths of the robot's file. position_share,
-    velocity_share, effort_share: of the robot's ranges and limits that may be used. velocity, acceleration,
-    effort: limits that replace the file's, by joint. start: rad | m by joint, else the middle of the limits; 0 for
-    joints without limits, which move by `free_range` to both sides. keep_out: boxes. seed: of the random motions.
-    restarts: number of random motions from which the optimisation starts. iterations: of each, of L-BFGS-B.
+    velocity_share, effort_share: of the robot's ranges and limits that may be used. velocity, acceleration, jerk,
+    effort: limits that replace the file's, by joint; a jerk, rad/s^3 | m/s^3, also for all joints. start: rad | m by
+    joint, else the middle of the limits; 0 for joints without limits, which move by `free_range` to both sides.
+    keep_out: boxes. seed: of the random motions. restarts: number of random motions from which the optimisation starts.
+    iterations: of each, of L-BFGS-B.
     """
 
     period_s: _Positive = 10.0
@@ -123,6 +125,7 @@ class ExcitationDesign(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     effort_share: _Share = 0.8
     velocity: dict[str, float] = {}
     acceleration: dict[str, float] = {}
+    jerk: float | dict[str, float] = {}
     effort: dict[str, float] = {}
     start: dict[str, float] = {}
     free_range: _Positive = math.pi
@@ -155,6 +158,12 @@ class FourierMotion:
             -(rate**2 * s) @ self.sine - (rate**2 * c) @ self.cosine,
         )
 
+    def jerk(self, t: Array) -> Array:
+        """Returns the third derivative of q (..., n) at the times t (...) s."""
+        rate = 2.0 * np.pi / self.period_s * np.arange(1, len(self.sine) + 1)
+        angle = np.asarray(t)[..., None] * rate
+        return np.asarray(-(rate**3 * np.cos(angle)) @ self.sine + (rate**3 * np.sin(angle)) @ self.cosine)
+
     def times(self, count: int) -> Array:
         """Returns `count` equidistant times of one period, from 0, s."""
         return np.asarray(np.arange(count) * (self.period_s / count), dtype=np.float64)
@@ -166,9 +175,10 @@ class FourierMotion:
 
 @dataclass(frozen=True)
 class Peak:
-    """The largest use of a limit. limit: `position`, `velocity`, `acceleration`, `effort` or `keep-out`. name: of the
-    joint, or of the link. share: of the limit that is used, with what is added for times between those of the grid; of
-    `keep-out`, 1 less the distance to the box in m.
+    """The largest use of a limit. limit: `position`, `velocity`, `acceleration`, `jerk`, `effort` or `keep-out`.
+
+    name: of the joint, or of the link. share: of the limit that is used, with what is added for times between those of
+    the grid; of `keep-out`, 1 less the distance to the box in m.
     """
 
     limit: str
@@ -226,12 +236,12 @@ class Excitation:
 
     def goals(self) -> list[JointTrajectory]:
         """Returns two goals: to the start in `approach_s`, and one period of the motion."""
-        rest = JointTrajectoryPoint(self.motion.start.tolist(), time_from_start=Duration.from_seconds(self.approach_s))
+        zero, approach = [0.0] * len(self.joint_names), Duration.from_seconds(self.approach_s)
+        rest = JointTrajectoryPoint(self.motion.start.tolist(), zero, zero, time_from_start=approach)
         count = POINTS_PER_HARMONIC * len(self.motion.sine)
         times = self.motion.times(count)[1:]
         rows = zip(times.tolist(), *(x.tolist() for x in self.motion.sample(times)), strict=True)
         points = [JointTrajectoryPoint(q, v, a, time_from_start=Duration.from_seconds(t)) for t, q, v, a in rows]
-        zero = [0.0] * len(self.joint_names)
         end = Duration.from_seconds(self.motion.period_s)
         points.append(JointTrajectoryPoint(self.motion.start.tolist(), zero, zero, time_from_start=end))
         names = list(self.joint_names)
@@ -279,8 +289,11 @@ class _Problem:
         self.names = robot.configuration.velocity_names
         self.start, self.lower, self.upper = _ranges(robot, design)
         self.rate_limits = _rate_limits(robot, design)
-        # A cubic between two positions at rest has a largest velocity of 1.5 times the mean one.
-        self.approach_s = max(1.0, float((1.5 * (self.upper - self.lower) / self.rate_limits[0]).max()))
+        # The largest rates of a quintic from rest to rest, times T, T^2 and T^3, relative to the distance.
+        factors = (1.875, 10.0 / math.sqrt(3.0), 60.0)
+        rates = zip(factors, self.rate_limits, (1.0, 2.0, 3.0), strict=False)
+        durations = [(factor * (self.upper - self.lower) / limit) ** (1.0 / k) for factor, limit, k in rates]
+        self.approach_s = max(1.0, float(np.max(durations)))
         self.noise = _noise(robot, design)
         self.model = inertial_model(robot)
         widths = file_widths(robot)
@@ -327,20 +340,20 @@ class _Problem:
         return np.vstack([self.sines.T @ motion.sine, self.cosines.T @ motion.cosine])
 
     def _basis(self, t: Array) -> Array:
-        """(3, T, 2 (N - 1)): q - q_0, v and a of one joint at the times t, per entry of x."""
+        """(4, T, 2 (N - 1)): q - q_0, v, a and jerk of one joint at the times t, per entry of x."""
         unit = np.eye(self.design.harmonics)
         zero = np.zeros_like(unit)
         start = np.zeros(self.design.harmonics)
-        of_sines = FourierMotion(start, unit, zero, self.design.period_s).sample(t)
-        of_cosines = FourierMotion(start, zero, unit, self.design.period_s).sample(t)
+        motions = (FourierMotion(start, *parts, self.design.period_s) for parts in ((unit, zero), (zero, unit)))
+        of_sines, of_cosines = ((*motion.sample(t), motion.jerk(t)) for motion in motions)
         return np.stack(
             [np.hstack([s @ self.sines, c @ self.cosines]) for s, c in zip(of_sines, of_cosines, strict=True)]
         )
 
-    def states(self, x: Array) -> Reference:
-        """The states of the samples, (T, n) each."""
-        q, v, a = self.basis @ x
-        return Reference(self.start + q, v, a)
+    def states(self, x: Array) -> tuple[Reference, Array]:
+        """The states of the samples, (T, n) each, and their jerks."""
+        q, v, a, jerk = self.basis @ x
+        return Reference(self.start + q, v, a), jerk
 
     def information(self, states: Reference) -> tuple[Array, Array]:
         """Returns M, the mean over the states, (nb, nb), and Y_b with rows divided by the noise, (T, nv, nb)."""
@@ -351,7 +364,7 @@ class _Problem:
 
     def objective(self, x: Array) -> tuple[float, Array, Array]:
         """Returns the objective, its gradient (3, T, n) with respect to q, v and a of the samples, and M."""
-        states = self.states(x)
+        states, _ = self.states(x)
         M, Y = self.information(states)
         value, S = _log_determinant(M) if self.design.objective == "determinant" else _log_condition(M)
         weights = 2.0 / len(Y) * (Y @ S) / self.noise[:, None]
@@ -382,34 +395,34 @@ class _Problem:
         unit, rest = np.eye(len(self.names)), np.zeros((1, len(self.names)))
         return np.stack([by_q, by_v, products(2, unit) - products(2, rest)])
 
-    def limits(self, states: Reference) -> tuple[Array, Array]:
-        """Returns (T, m) shares of limits that are used, less 1, and their derivatives (T, m, 3, n) by q, v and a.
+    def limits(self, states: Reference, jerk: Array) -> tuple[Array, Array]:
+        """Returns (T, m) shares of limits that are used, less 1, and their derivatives (T, m, 4, n) by q, v, a, jerk.
 
         The rows are those of `limit_names`. Limits that are infinite have a share of 0.
         """
         count, n = states.q.shape
         derivatives = self.robot.inverse_dynamics_derivatives(*states)
-        slopes = np.zeros((4, count, n, 3, n))
-        for k in range(3):
+        slopes = np.zeros((5, count, n, 4, n))
+        for k in range(4):
             slopes[k][..., k, :] = np.eye(n)
-        slopes[3] = np.stack([derivatives.dtau_dq, derivatives.dtau_dv, derivatives.dtau_da], axis=2)
+        slopes[4][..., :3, :] = np.stack([derivatives.dtau_dq, derivatives.dtau_dv, derivatives.dtau_da], axis=2)
         middle, half = 0.5 * (self.upper + self.lower), 0.5 * (self.upper - self.lower)
         scale = np.stack([half, *self.rate_limits])[:, None]
-        shares = np.stack([states.q - middle, states.v, states.a, derivatives.tau]) / scale
+        shares = np.stack([states.q - middle, states.v, states.a, jerk, derivatives.tau]) / scale
         slopes /= scale[..., None, None]
-        parts = [np.moveaxis(shares, 0, 1).reshape(count, -1), np.moveaxis(slopes, 0, 1).reshape(count, 4 * n, 3, n)]
+        parts = [np.moveaxis(shares, 0, 1).reshape(count, -1), np.moveaxis(slopes, 0, 1).reshape(count, 5 * n, 4, n)]
         values, rates = [parts[0] - 1.0, -parts[0] - 1.0], [parts[1], -parts[1]]
         for box in self.design.keep_out:
             distance, slope, _ = self._distance(box, states)
             values.append(-distance[:, None])
-            rates.append(np.zeros((count, 1, 3, n)))
+            rates.append(np.zeros((count, 1, 4, n)))
             rates[-1][:, 0, 0] = -slope
         return np.concatenate(values, axis=1), np.concatenate(rates, axis=1)
 
     @cached_property
     def limit_names(self) -> list[tuple[str, str]]:
         """Kind and joint or link of each row of `limits`."""
-        kinds = ("position", "velocity", "acceleration", "effort")
+        kinds = ("position", "velocity", "acceleration", "jerk", "effort")
         rows = [(kind, name) for kind in kinds for name in self.names]
         return [*rows, *rows, *(("keep-out", box.link) for box in self.design.keep_out)]
 
@@ -427,13 +440,14 @@ class _Problem:
 
     def peaks(self, motion: FourierMotion) -> Array:
         """Returns (m,), the largest use of each limit at any time, less 1, by the bounds of the module."""
-        states = motion.sample(motion.times(GRID))
-        values = self.limits(states)[0]
+        times = motion.times(GRID)
+        states = motion.sample(times)
+        values = self.limits(states, motion.jerk(times))[0]
         bends = np.abs(np.roll(values, 1, 0) - 2.0 * values + np.roll(values, -1, 0)).max(axis=0) / 8.0
         factor = 1.0 / math.cos(math.pi * self.design.harmonics / GRID) - 1.0
         excess = np.array([bends[k] if kind == "effort" else 0.0 for k, (kind, _) in enumerate(self.limit_names)])
-        half = 4 * len(self.names)
-        linear = np.array([kind in ("position", "velocity", "acceleration") for kind, _ in self.limit_names])
+        half = 5 * len(self.names)
+        linear = np.array([kind not in ("effort", "keep-out") for kind, _ in self.limit_names])
         largest = np.abs(values[:, :half] + 1.0).max(axis=0)
         excess += np.where(linear, factor * np.concatenate([largest, largest, np.zeros(len(linear) - 2 * half)]), 0.0)
         for k, box in enumerate(self.design.keep_out):
@@ -446,7 +460,7 @@ class _Problem:
     def check_rest(self) -> None:
         """Raises if the robot at rest at the start is beyond a limit."""
         zero = np.zeros((1, len(self.names)))
-        values = self.limits(Reference(self.start[None], zero, zero))[0][0]
+        values = self.limits(Reference(self.start[None], zero, zero), zero)[0][0]
         k = int(np.argmax(values))
         if values[k] >= 0.0:
             raise FailedPreconditionError(self._refusal(k, values[k], "at rest at the start"))
@@ -469,7 +483,7 @@ class _Problem:
         times = motion.times(len(self.basis[0]))
         while factor > 1e-3:
             candidate = motion.scaled(factor)
-            values = self.limits(candidate.sample(times))[0].max(axis=0)
+            values = self.limits(candidate.sample(times), candidate.jerk(times))[0].max(axis=0)
             if values.max() <= 0.0:  # the few samples first, because each grid takes as long as 40 of them
                 values = self.peaks(candidate)
             if values.max() <= 0.0:
@@ -484,8 +498,8 @@ class _Problem:
         order = np.arange(1, self.design.harmonics + 1)[:, None]
         amplitudes = rng.normal(size=(2, self.design.harmonics, len(self.names))) / order
         x = np.vstack([self.sines.T @ amplitudes[0], self.cosines.T @ amplitudes[1]])
-        q, v, a = self.basis @ x
-        rates = [limit / np.abs(rate).max(axis=0) for limit, rate in zip(self.rate_limits, (v, a), strict=False)]
+        q, *derivatives = self.basis @ x
+        rates = [limit / np.abs(rate).max(axis=0) for limit, rate in zip(self.rate_limits, derivatives, strict=False)]
         # A motion to one side only has a largest or smallest distance of 0, also -0.
         upper_room = (self.upper - self.start) / np.maximum(q.max(axis=0), 1e-300)
         lower_room = (self.start - self.lower) / np.maximum(-q.min(axis=0), 1e-300)
@@ -499,11 +513,12 @@ class _Problem:
 
         def lagrangian(y: Array) -> tuple[float, Array]:
             x = y.reshape(-1, len(units)) * units
-            value, gradient, M = self.objective(x)
-            excess, slopes = self.limits(self.states(x))
+            value, by_states, M = self.objective(x)
+            excess, slopes = self.limits(*self.states(x))
             excess = excess + margin
             force = np.maximum(multipliers + penalty * excess, 0.0)
-            gradient = gradient / len(M) + np.einsum("tm,tmkj->ktj", force, slopes)
+            gradient = np.einsum("tm,tmkj->ktj", force, slopes)
+            gradient[:3] += by_states / len(M)
             total = value / len(M) + float(np.sum(force**2 - multipliers**2)) / (2.0 * penalty)
             return total, (np.einsum("ktr,ktj->rj", self.basis, gradient) * units).ravel()
 
@@ -523,7 +538,7 @@ class _Problem:
                 options={"maxiter": math.ceil(self.design.iterations / _OUTER)},
             ).x
             x = y.reshape(-1, len(units)) * units
-            excess = self.limits(self.states(x))[0]
+            excess = self.limits(*self.states(x))[0]
             # What limits are exceeded by between the samples, for the next search.
             margin = SLACK + self.peaks(self.motion(x)) - excess.max(axis=0)
             excess = excess + margin
@@ -639,6 +654,13 @@ def _by_joint(
     return values
 
 
+def _named(robot: RobotQueries, numbers: float | Mapping[str, float] | None) -> Mapping[str, float]:
+    """Returns numbers by joint; one number is that of all joints."""
+    if isinstance(numbers, float | int):
+        return dict.fromkeys(robot.configuration.velocity_names, numbers)
+    return numbers or {}
+
+
 def _ranges(robot: RobotQueries, design: ExcitationDesign) -> tuple[Array, Array, Array]:
     """Returns the start, and the lowest and highest positions, (n,) each."""
     limits = robot.limits
@@ -656,27 +678,25 @@ def _ranges(robot: RobotQueries, design: ExcitationDesign) -> tuple[Array, Array
     return start, np.maximum(centre - half, limits.lower), np.minimum(centre + half, limits.upper)
 
 
-def _rate_limits(robot: RobotQueries, design: ExcitationDesign) -> tuple[Array, Array, Array]:
-    """Returns the limits of velocity, acceleration and effort, (n,) each."""
+def _rate_limits(robot: RobotQueries, design: ExcitationDesign) -> tuple[Array, Array, Array, Array]:
+    """Returns the limits of velocity, acceleration, jerk and effort, (n,) each."""
     limits, n = robot.limits, robot.nv
-    acceleration = np.broadcast_to(limits.acceleration, n)
+    acceleration, jerk = (np.broadcast_to(limit, n) for limit in (limits.acceleration, limits.jerk))
     velocity = _by_joint(robot, design.velocity, design.velocity_share * limits.speeds, "velocity", high=limits.speeds)
     acceleration = _by_joint(robot, design.acceleration, acceleration, "acceleration", high=acceleration)
+    jerk = _by_joint(robot, _named(robot, design.jerk), jerk, "jerk", high=jerk)
     effort = _by_joint(robot, design.effort, design.effort_share * limits.efforts, "effort", high=limits.efforts)
     if not np.isfinite(velocity).all():
         name = robot.configuration.velocity_names[int(np.argmax(~np.isfinite(velocity)))]
         text = f"joint '{name}' of robot '{robot.name}' has no velocity limit: give one in velocity"
         raise FailedPreconditionError(text)
-    return velocity, acceleration, effort
+    return velocity, acceleration, jerk, effort
 
 
 def _noise(robot: RobotQueries, design: ExcitationDesign) -> Array:
     """Returns the standard deviations of the efforts, (nv,)."""
     names = robot.configuration.velocity_names
-    numbers = design.noise if isinstance(design.noise, dict) else {}
-    if isinstance(design.noise, float | int):
-        numbers = dict.fromkeys(names, design.noise)
-    noise = _by_joint(robot, numbers, 0.01 * robot.limits.efforts, "noise")
+    noise = _by_joint(robot, _named(robot, design.noise), 0.01 * robot.limits.efforts, "noise")
     if not np.isfinite(noise).all():
         name = names[int(np.argmax(~np.isfinite(noise)))]
         raise FailedPreconditionError(f"joint '{name}' of robot '{robot.name}' has no effort limit: give its noise")

@@ -317,7 +317,7 @@ class _Problem:
     def solve(
         self, friction: _Friction, delay_s: float, with_delay: bool = False, start: Regression | None = None
     ) -> Regression:
-        """Returns the regression on all columns; its covariance contains what the filters change.
+        """Returns the regression on all columns.
 
         start: of the same noise, from which the iteration begins.
         """
@@ -341,13 +341,15 @@ class _Problem:
             mean[k] = np.log(widths[index] / friction.speed(index, name)) if name == "width" else 0.0
         if with_delay:
             prior[-1, -1] = self.sample.motion.cutoff_hz**2  # .. and a delay of a cycle
-        regression = solve(X, self.sample.target(delay_s), self.sample.mask, prior, mean, start)
-        return self._with_filter_error(regression, X, friction, delay_s)
+        return solve(X, self.sample.target(delay_s), self.sample.mask, prior, mean, start)
 
-    def _with_filter_error(self, regression: Regression, X: Array, friction: _Friction, delay_s: float) -> Regression:
+    def with_filter_error(
+        self, regression: Regression, friction: _Friction, delay_s: float, with_delay: bool
+    ) -> Regression:
         """Returns the regression whose covariance contains the effect of filters: the motion that is filtered once more
         changes efforts about as much as the first time.
         """
+        X = self.sample.columns(friction, delay_s if with_delay else None)
         terms, used = replace(friction, speeds=()), len(self.model.names) + len(friction.terms)
         theta = regression.estimate[:used]
         change = self.again.target(delay_s) - self.sample.target(delay_s)
@@ -389,8 +391,8 @@ def _refined(
     fastest = np.abs(problem.sample.motion.v).max(axis=0)
     regression = start
     for _ in range(REFINEMENTS):
-        regression = problem.solve(friction, delay, with_delay, regression)
         previous, previous_delay = friction, delay
+        regression = problem.solve(friction, delay, with_delay, regression)
         steps = regression.estimate[nb + nt : nb + nt + len(friction.speeds)]
         friction = friction.moved(regression.estimate[nb : nb + nt], steps, fastest)
         delay = float(np.clip(delay + regression.estimate[-1], -longest, longest)) if with_delay else delay
@@ -399,7 +401,7 @@ def _refined(
         errors = np.sqrt(np.diag(regression.covariance)[nb + nt :])
         if (np.abs(moves) <= SETTLED * errors).all():
             break
-    return friction, delay, regression
+    return friction, delay, problem.with_filter_error(regression, previous, previous_delay, with_delay)
 
 
 def _significant(problem: _Problem, friction: _Friction, regression: Regression) -> list[int]:
@@ -558,7 +560,7 @@ def _typical_states(model: InertialModel, motion: Motion) -> tuple[TypicalStates
     limit = np.where(np.isfinite(limit), limit, np.maximum(v, 1.0))
     slow = np.maximum(v, SLOWEST_SHARE * limit)
     recorded = TypicalStates.of(model, slow, np.maximum(a, SLOWEST_SHARE * limit / REACH_TIME_S))
-    return recorded, TypicalStates.of(model, np.maximum(v, limit), np.maximum(a, limit / REACH_TIME_S))
+    return recorded, recorded.scaled(model, np.maximum(v, limit), np.maximum(a, limit / REACH_TIME_S))
 
 
 def _reference_effort(motion: Motion) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -214,6 +214,12 @@ class TypicalStates:
         unit = np.random.default_rng(0).uniform(-1.0, 1.0, (2, *q.shape))
         v, a = unit[0] * largest_v, unit[1] * largest_a
         return cls(q, v, a, model.effort_columns(q, v, a))
+
+    def scaled(self, model: InertialModel, largest_v: Array, largest_a: Array) -> TypicalStates:
+        """Returns the states with other largest velocities and accelerations (nv,)."""
+        pairs = ((self.v, largest_v), (self.a, largest_a))
+        v, a = (x * (largest / np.maximum(np.abs(x).max(axis=0), 1e-12)) for x, largest in pairs)
+        return replace(self, v=v, a=a, columns=model.effort_columns(self.q, v, a))
 
     def information(self, effort: Array) -> Array:
         """Mean of Y_b^T diag(effort^-2) Y_b (nb, nb): what one state shows if efforts (nv,) are its errors."""

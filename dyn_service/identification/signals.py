@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -269,8 +270,13 @@ def _resampled(t: Array, x: Array, even: Array) -> Array:
     return np.asarray(interpolate.make_interp_spline(t, x, k=3)(even))
 
 
+@lru_cache(maxsize=32)
+def _sections(frequency: float, rate: float) -> Array:
+    return np.asarray(signal.butter(ORDER, frequency, fs=rate, output="sos"))
+
+
 def _low_pass(x: Array, frequency: float, rate: float) -> Array:
-    sos = signal.butter(ORDER, min(frequency, 0.45 * rate), fs=rate, output="sos")
+    sos = _sections(min(frequency, 0.45 * rate), rate)
     padding = min(len(x) - 1, int(3.0 * rate / frequency))
     return np.asarray(signal.sosfiltfilt(sos, x, axis=0, padlen=padding))
 

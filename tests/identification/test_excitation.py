@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from scipy.interpolate import BPoly
 from typer.testing import CliRunner
 
 from dyn_service import Robot
@@ -23,7 +24,14 @@ from dyn_service.control.trajectory import Reference
 from dyn_service.errors import DynError, FailedPreconditionError, InvalidArgumentError
 from dyn_service.graph.nodes.controllers.trajectory_following import goals_of
 from dyn_service.identification import excitation as module
-from dyn_service.identification.excitation import GRID, Excitation, ExcitationDesign, KeepOut, design_excitation
+from dyn_service.identification.excitation import (
+    GRID,
+    Excitation,
+    ExcitationDesign,
+    FourierMotion,
+    KeepOut,
+    design_excitation,
+)
 from tests.conftest import URDF
 from tests.phrases import naming
 
@@ -39,6 +47,8 @@ DESIGN: dict[str, Any] = {
     "acceleration": {"outer_joint": 12.0},
     "effort": {"inner_joint": 15.0},
 }
+
+JERK = {"roll_joint": 20.0}
 
 
 @lru_cache
@@ -81,6 +91,53 @@ def test_all_limits_hold_on_a_grid_ten_times_as_fine() -> None:
     # Each kind of limit is nearly used up somewhere, so that a limit that is left out is missed.
     near = {peak.limit for peak in _excitation().peaks if peak.share > 0.9}
     assert near == set(shares)
+
+
+def _largest(motion: FourierMotion, order: int, joint: int) -> float:
+    """The largest magnitude of a derivative of q at any time: at the roots of its own derivative, a polynomial in z =
+    exp(i w t).
+    """
+    count = len(motion.sine)
+    rate = 2.0 * np.pi / motion.period_s * np.arange(1, count + 1)
+    # A sin + B cos is the real part of (B - i A) z^k, whose derivative to time is i k w times it.
+    series = (motion.cosine[:, joint] - 1j * motion.sine[:, joint]) * (1j * rate) ** order
+    slope = series * 1j * rate
+    roots = np.roots([*slope[::-1], 0.0, *slope.conj()])
+    on_circle = roots[np.abs(np.abs(roots) - 1.0) < 1e-6]
+    powers = on_circle[:, None] ** np.arange(1, count + 1)
+    return float(np.abs((powers @ series).real).max())
+
+
+def test_rates_are_within_their_limits_at_all_times() -> None:
+    """By the extremes of Fourier series, not on a grid; the jerk of the quintics between points of the goals, too."""
+    robot, design = _robot("scara"), ExcitationDesign(**{**DESIGN, "jerk": JERK, "keep_out": (), "iterations": 12})
+    plan = design_excitation(robot, design)
+    motion, velocity = plan.motion, design.velocity_share * robot.limits.velocity
+    assert all(_largest(motion, 1, k) <= velocity[k] for k in range(robot.nv))
+    assert _largest(motion, 2, 1) <= 12.0
+    assert 0.9 * JERK["roll_joint"] < _largest(motion, 3, 3) <= JERK["roll_joint"]
+    assert {peak.name for peak in plan.peaks if peak.limit == "jerk"} == {"roll_joint"}
+    t = np.linspace(0.1, 3.9, 7)
+    rate = (motion.sample(t + 1e-5).a - motion.sample(t - 1e-5).a) / 2e-5
+    np.testing.assert_allclose(motion.jerk(t), rate, atol=1e-5 * np.abs(rate).max())
+    for goal in plan.goals():
+        points = [(p.positions, p.velocities, p.accelerations) for p in goal.points]
+        start = ([6.0] * 4, *points[-1][1:]) if len(points) == 1 else points[-1]  # far from the start
+        times = [0.0, *(p.time_from_start.sec + 1e-9 * p.time_from_start.nanosec for p in goal.points)]
+        values = np.array([start, *points])[..., 3]
+        jerk = BPoly.from_derivatives(times, values).derivative(3)(np.linspace(0.0, times[-1], 20_001))
+        # 20 points per period of the highest harmonic: h^3 / 60 times the sixth derivative, 5e-4 of the jerk.
+        assert np.abs(jerk).max() <= 1.001 * JERK["roll_joint"]
+
+
+def test_a_jerk_for_all_joints_and_that_of_the_file() -> None:
+    text = (URDF / "scara.urdf").read_text()
+    velocity = ExcitationDesign(**{**DESIGN, "jerk": 9.0})
+    assert module._rate_limits(_robot("scara"), velocity)[2].tolist() == [9.0] * 4
+    robot = Robot.from_text(text.replace("<limit ", '<limit jerk="30" ').replace("<robot ", '<robot version="1.2" '))
+    assert module._rate_limits(robot, ExcitationDesign(jerk=JERK))[2].tolist() == [30.0, 30.0, 30.0, 20.0]
+    with pytest.raises(InvalidArgumentError, match=r"jerk of joint 'inner_joint' must be .* at most 30, found 31"):
+        module._rate_limits(robot, ExcitationDesign(**{**DESIGN, "jerk": 31.0}))
 
 
 def test_it_starts_and_ends_at_rest() -> None:
@@ -131,7 +188,7 @@ def test_the_gradient_is_that_of_differences(objective: str) -> None:
     problem = _problem(objective=objective, friction=("viscous", "coulomb", "asymmetric"))
     rng = np.random.default_rng(1)
     x = problem.coefficients(problem.random_motion(rng))
-    gradient = np.einsum("ktr,ktj->rj", problem.basis, problem.objective(x)[1])
+    gradient = np.einsum("ktr,ktj->rj", problem.basis[:3], problem.objective(x)[1])
     for _ in range(3):
         direction, step = rng.normal(size=x.shape), 1e-8
         after, before = (problem.objective(x + sign * step * direction)[0] for sign in (1.0, -1.0))
@@ -142,16 +199,15 @@ def test_the_gradient_is_that_of_differences(objective: str) -> None:
 
 def test_slopes_of_limits_are_those_of_differences() -> None:
     problem, step = _problem(), 1e-6
-    states = problem.motion(problem.coefficients(_excitation().motion)).sample(np.linspace(0.3, 3.7, 5))
-    slopes = problem.limits(states)[1]
-    for k in range(3):
+    motion, t = problem.motion(problem.coefficients(_excitation().motion)), np.linspace(0.3, 3.7, 5)
+    states = np.array([*motion.sample(t), motion.jerk(t)])
+    slopes = problem.limits(Reference(*states[:3]), states[3])[1]
+    for k in range(4):
         for j in range(4):
-            change = np.zeros((3, 4))
-            change[k, j] = step
-            after, before = (
-                problem.limits(Reference(*(x + sign * c for x, c in zip(states, change, strict=True))))[0]
-                for sign in (1.0, -1.0)
-            )
+            change = np.zeros((4, 1, 4))
+            change[k, 0, j] = step
+            changed = [states + sign * change for sign in (1.0, -1.0)]
+            after, before = (problem.limits(Reference(*x[:3]), x[3])[0] for x in changed)
             # second differences of efforts, and rounding
             assert np.allclose((after - before) / (2.0 * step), slopes[:, :, k, j], rtol=1e-5, atol=1e-6)
 
