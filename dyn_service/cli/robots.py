@@ -100,7 +100,7 @@ def convert(
     say(f"{target} is written{'' if notes else '; nothing is missing in it'}")
 
 
-_FUNCTIONS_ONLY, _FMU_ONLY = ("queries", "wrenches", "acados"), ("integrator", "dt", "effort_limits", "imus")
+_FUNCTIONS_ONLY, _FMU_ONLY = ("queries", "wrenches", "acados"), ("integrator", "dt", "effort_limits", "imus", "motors")
 
 
 _Queries = Annotated[
@@ -134,6 +134,7 @@ _Integrator = Annotated[
     str | None, typer.Option(metavar="NAME", help="Of an FMU: that of its steps; by default that of `step`.")
 ]
 _Imus = Annotated[str, typer.Option(metavar="LINKS", help="Of an FMU: links with an IMU, separated by commas.")]
+_Motors = Annotated[bool, typer.Option(help="Of an FMU: limits of current, voltage and heat of the motors act.")]
 _Target = Annotated[str, typer.Option(help="host, x86-64-v2, x86-64-v3, x86-64-v4, aarch64, cortex-m7 or wasm32.")]
 _Name = Annotated[str | None, typer.Option(metavar="NAME", help="First part of all names. (default: the robot's name)")]
 
@@ -153,6 +154,7 @@ def export(
     dt: Annotated[float, typer.Option(metavar="S", help="Of an FMU: the length of a step, s.")] = 0.001,
     effort_limits: Annotated[bool, typer.Option(help="Of an FMU: clip efforts to their limits.")] = False,
     imus: _Imus = "",
+    motors: _Motors = False,
     target: _Target = "host",
     name: _Name = None,
     root: Root = "fixed",
@@ -174,6 +176,7 @@ def export(
     if fmu is not None:
         common |= {} if integrator is None else {"integrator": integrator}
         common |= {"version": fmu, "dt": dt, "effort_limits": effort_limits, "imus": split(imus)}
+        common |= {"motors": motors}
         link = payload_links[0] if payload_links else None
         say(robot.export_fmu(output or Path(f"{file_name}.fmu"), payload=link, **common))
         return

@@ -419,6 +419,7 @@ class Robot(LocalRobot):
         payload: str | None = None,
         friction: bool = False,
         imus: Sequence[str] = (),
+        motors: bool = False,
     ) -> Path:
         """Writes the robot as an FMU that simulates it without Python; see docs/export.md.
 
@@ -434,6 +435,8 @@ class Robot(LocalRobot):
             payload: The link of a payload, whose mass and centre are parameters; None: no payload.
             friction: Whether damping and Coulomb friction of joints are parameters.
             imus: The links at whose origins an inertial measurement unit is read.
+            motors: Whether the motors of the robot's files limit the efforts by current, voltage and heat, and their
+                currents and winding temperatures are outputs.
 
         Returns:
             The file.
@@ -442,8 +445,8 @@ class Robot(LocalRobot):
             InvalidArgumentError: An argument is invalid, the payload's link never moves, the file exists, or it cannot
                 be written.
             NotFoundError: The robot has no such link.
-            FailedPreconditionError: No C compiler for the target is installed, the robot has no movable joints, or
-                steps of `dt` are too long for the damping, friction or springs of a joint.
+            FailedPreconditionError: No C compiler for the target is installed, the robot has no movable joints or no
+                motors, or steps of `dt` are too long for the damping, friction, springs or motor of a joint.
             UnimplementedError: There are no FMUs for the target.
             ResourceExhaustedError: A step needs too many operations.
         """
@@ -461,6 +464,7 @@ class Robot(LocalRobot):
             payload=payload,
             friction=friction,
             imus=imus,
+            motors=motors,
         )
         return path
 

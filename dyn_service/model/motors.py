@@ -129,6 +129,11 @@ class MotorArrays:
         squares = np.divide(self.largest_rise, self.heat, out=np.full_like(self.heat, np.inf), where=self.heat > 0.0)
         return np.sqrt(squares)
 
+    @property
+    def braking(self) -> Vector:
+        """(N K)^2 / R, N m s/rad | N s/m, by which the back EMF brakes a joint at its voltage limit; 0 without one."""
+        return np.where(np.isfinite(self.voltage_limit), self.gain**2 / self.resistance, 0.0)
+
     def voltage(self, current: Vector, v: Vector) -> Vector:
         """Returns u, V, (.., nv)."""
         return self.resistance * current + self.gain * v

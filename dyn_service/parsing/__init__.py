@@ -15,7 +15,7 @@ report           the report of an import
 rules            the table of the rules of `dyn check`
 shapes           visual and collision shapes
 structure        checks that links and joints form one tree
-transmissions    gear ratios and rotor inertias of URDF
+transmissions    gear ratios, torque constants and rotor inertias of URDF
 writing/         writers by format
 xacro            xacro files
 xml_elements     XML text and files -> elements with line numbers

@@ -77,6 +77,10 @@ class FmuEngine(Engine):
                     raise InvalidArgumentError(f"{file}: the unit has no variable '{name}'{hint}", path="fmu")
             return [references[f"{quantity}.{name}"] for name in names]
 
+        if any(f"current.{name}" in references for name in v_names):
+            text = "the unit limits efforts by its motors: export it without --motors, the plant has those of the robot"
+            raise InvalidArgumentError(f"{file}: {text}", path="fmu")
+
         self._effort = references_of("effort", v_names)
         self._outputs = references_of("position", q_names) + references_of("velocity", v_names)
         self._initial = references_of("initial_position", q_names) + references_of("initial_velocity", v_names)

@@ -282,8 +282,8 @@ def _table_text(rows: Sequence[Mapping[str, Any]], format_number: Callable[[floa
 def _margin(shares: Mapping[str, float], places: Mapping[str, int], place_name: str) -> dict[str, Any]:
     """Returns margin, limit, place and shares of one motor."""
     limit = max(shares, key=lambda name: shares[name])
-    named = {f"{name} share": share for name, share in shares.items()}
-    return {"margin": 1.0 - shares[limit], "limit": limit if shares[limit] else "", place_name: places[limit]} | named
+    columns = {f"{name} share": share for name, share in shares.items()}
+    return {"margin": 1.0 - shares[limit], "limit": limit if shares[limit] else "", place_name: places[limit]} | columns
 
 
 def _options(robot: Robot, joints: Sequence[str] | None, wrenches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -462,8 +462,8 @@ def _winding_rises(loads: Loads, t: Array, current: Array) -> tuple[Array, Array
     """Returns the rises (n, joints), K, of a motion from cold windings, and of the motion that repeats without end."""
     arrays = loads.motor_arrays
     cold = arrays.rises(t, current, np.zeros(len(loads.joints)))
-    lost = -np.expm1(-(t[-1] - t[0]) / arrays.time_constant)
-    begin = np.divide(cold[-1], lost, out=np.zeros_like(lost), where=arrays.heat > 0.0)
+    decay = -np.expm1(-(t[-1] - t[0]) / arrays.time_constant)
+    begin = np.divide(cold[-1], decay, out=np.zeros_like(decay), where=arrays.heat > 0.0)
     return cold, arrays.rises(t, current, begin)
 
 

@@ -18,7 +18,8 @@
 enum { TIME, DT, GRAVITY, EFFORT = GRAVITY + 3, POSITION = EFFORT + NV, VELOCITY = POSITION + NQ };
 enum { ACCELERATION = VELOCITY + NV, FIRST = ACCELERATION + NV /* position and velocity */ };
 enum { PAYLOAD = FIRST + NQ + NV /* mass, centre */, DAMPING = PAYLOAD + (PAYLOAD_BODY < 0 ? 0 : 4) };
-enum { FRICTION = DAMPING + NF, IMU = FRICTION + NF, COUNT = IMU + 6 * NI };
+enum { FRICTION = DAMPING + NF, CURRENT = FRICTION + NF, WINDING = CURRENT + NM /* temperatures */ };
+enum { IMU = WINDING + NH, COUNT = IMU + 6 * NI };
 enum { OK = 0, ERROR = 3 };
 /* Of a communication step: some minutes. From 1e10 on, rounding would hide that a length is no multiple of dt. */
 #define MOST_STEPS 1e9
@@ -35,6 +36,7 @@ typedef struct {
     double x[COUNT];
     int64_t mode, known; /* whether steps from the position `checked` are stable */
     double checked[NQ];
+    double rise[NM + 1]; /* of the motors' windings above the surroundings, K */
 } State;
 
 #if FMI == 2
@@ -85,6 +87,8 @@ EXPORT int API(Reset, Reset)(Instance *c)
 {
     memset(&c->state, 0, sizeof c->state);
     memcpy(c->state.x, starts, sizeof starts);
+    for (int k = 0; k < NH; k++)
+        c->state.x[WINDING + k] = motor_ambient[k];
     return OK;
 }
 
@@ -160,7 +164,7 @@ static void carry(const double *load, double *body) /* a point mass, in the link
 
 static const Numbers *changed(const double *x, Numbers *to) /* NULL: none is changed */
 {
-    if (memcmp(x + PAYLOAD, starts + PAYLOAD, sizeof *x * (IMU - PAYLOAD)) == 0)
+    if (memcmp(x + PAYLOAD, starts + PAYLOAD, sizeof *x * (CURRENT - PAYLOAD)) == 0)
         return NULL;
     memcpy(to->bodies, bodies, sizeof bodies);
     memcpy(to->joints, rates, sizeof rates);
@@ -179,11 +183,36 @@ typedef struct { double bodies[1], joints[1]; } Numbers;
 static const Numbers *changed(const double *x, Numbers *to) { return (void)x, (void)to, NULL; }
 #endif
 
-static const double *efforts(const double *x, double *tau) /* that act: those given, within the limits */
+static double clipped(double x, double limit) { return fmin(fmax(x, -limit), limit); }
+
+/* that act: those given, within the limits of efforts and motors; `motors.py` of the plant has the equations */
+static const double *efforts(const State *s, double *tau, double *current)
 {
+    const double *x = s->x;
     for (int k = 0; k < NV; k++)
-        tau[k] = fmin(fmax(x[EFFORT + k], -effort_limits[k]), effort_limits[k]);
+        tau[k] = clipped(x[EFFORT + k], effort_limits[k]);
+    for (int k = 0; k < NM; k++) {
+        double *effort = tau + motor_entry[k], requested = *effort / motor_gain[k], i = clipped(requested, motor_current[k]);
+        if (k < NH) {
+            double left = motor_rise[k] - exp(-x[DT] / motor_time[k]) * s->rise[k];
+            i = clipped(i, sqrt(fmax(left, 0.0) / (motor_heat[k] * -expm1(-x[DT] / motor_time[k]))));
+        }
+        double back_emf = motor_gain[k] * x[VELOCITY + motor_entry[k]], R = motor_resistance[k], U = motor_voltage[k];
+        current[k] = fmin(fmax(i, (-U - back_emf) / R), (U - back_emf) / R);
+        if (current[k] != requested) /* an effort within all limits keeps its bits */
+            *effort = motor_gain[k] * current[k];
+    }
     return tau;
+}
+
+static void heat(State *s, const double *current) /* the motors' windings in a step with these currents */
+{
+    memcpy(s->x + CURRENT, current, sizeof *current * NM);
+    for (int k = 0; k < NH; k++) {
+        double t = s->x[DT] / motor_time[k];
+        s->rise[k] = exp(-t) * s->rise[k] + motor_heat[k] * -expm1(-t) * (current[k] * current[k]);
+        s->x[WINDING + k] = motor_ambient[k] + s->rise[k];
+    }
 }
 
 static void accelerate(Instance *c, const Numbers *with, const double *v, const double *tau, double *a)
@@ -245,7 +274,7 @@ static int unknown(const Instance *c, uint32_t n)
 
 EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, size_t count, double *values)
 {
-    double *x = c->state.x, tau[NV];
+    double *x = c->state.x, tau[NV], current[NM + 1];
     bool known = false;
     for (size_t k = 0; k < count; k++) {
         uint32_t n = references[k];
@@ -255,7 +284,7 @@ EXPORT int API(GetReal, GetFloat64)(Instance *c, const uint32_t *references, siz
         if (needs && !known) {
             const double *q = x + POSITION, *v = x + VELOCITY;
             Numbers own;
-            accelerate(c, changed(x, &own), v, efforts(x, tau), x + ACCELERATION);
+            accelerate(c, changed(x, &own), v, efforts(&c->state, tau, current), x + ACCELERATION);
 #if NI
             double force[3 * NL], turn[3 * NL], here[3] = {0.0};
             MODEL_IMU(q, v, x + ACCELERATION, here, here, x + GRAVITY, force, turn, c->w);
@@ -278,7 +307,7 @@ EXPORT int API(SetReal, SetFloat64)(Instance *c, const uint32_t *references, siz
     double *x = c->state.x;
     for (size_t k = 0; k < count; k++) {
         uint32_t n = references[k];
-        bool fixed = n == DT || (n >= FIRST && n < PAYLOAD), changes = n >= PAYLOAD && n < IMU;
+        bool fixed = n == DT || (n >= FIRST && n < PAYLOAD), changes = n >= PAYLOAD && n < CURRENT;
         if (!fixed && !changes && !(n >= GRAVITY && n < POSITION))
             return n < COUNT ? failed(c, "'%s' cannot be set: it is no input or parameter", names[n]) : unknown(c, n);
         if (fixed && c->state.mode >= STEPPING)
@@ -289,6 +318,9 @@ EXPORT int API(SetReal, SetFloat64)(Instance *c, const uint32_t *references, siz
             return failed(c, "'%s' must be %s, found %g", names[n],
                           n == DT ? "a positive number" : at_least == 0.0 ? "a number, at least 0" : "a finite number",
                           values[k]);
+        if (n == DT && values[k] > LONGEST_DT)
+            return failed(c, "'dt' must be at most %g s, because the back EMF of a motor brakes its joint faster than a "
+                             "longer step, found %g", LONGEST_DT, values[k]);
         x[n] = values[k];
         c->state.known = c->state.known && !changes;
         if (n >= FIRST && !changes)
@@ -299,8 +331,7 @@ EXPORT int API(SetReal, SetFloat64)(Instance *c, const uint32_t *references, siz
 
 static int advance(Instance *c, double at, double length)
 {
-    double *x = c->state.x, tau[NV], next[NQ + NV], dt = x[DT], count = floor(length / dt + 0.5);
-    const double *acting = efforts(x, tau);
+    double *x = c->state.x, tau[NV], current[NM + 1], next[NQ + NV], dt = x[DT], count = floor(length / dt + 0.5);
     Numbers own;
     const Numbers *with = changed(x, &own);
     if (change_mode(c, STEPPING, STEPPING, "DoStep") != OK)
@@ -315,6 +346,7 @@ static int advance(Instance *c, double at, double length)
     for (double k = 1.0; k <= count; k++) {
         if (check_step(c, with) != OK)
             return ERROR;
+        const double *acting = efforts(&c->state, tau, current);
         if (with == NULL)
             MODEL_STEP(x + POSITION, x + VELOCITY, acting, x + DT, x + GRAVITY, next, next + NQ, c->w);
         else
@@ -324,6 +356,7 @@ static int advance(Instance *c, double at, double length)
             if (!isfinite(next[NQ + n]))
                 return failed(c, "'%s' is not finite after t = %g s: " NO_NUMBER, names[VELOCITY + n], x[TIME]);
         memcpy(x + POSITION, next, sizeof next);
+        heat(&c->state, current);
         x[TIME] = k < count ? at + k * dt : at + length;
     }
     return OK;

@@ -42,8 +42,9 @@ from dyn_service.engine.export.functions import (
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.export import Function, Target, object_code, target_of
 from dyn_service.kernels.rolled import Rolled
+from dyn_service.model.motors import Motor, motor_arrays, motors_by_entry
 from dyn_service.model.parameters import BODIES, FREE, JOINTS, parameters_of
-from dyn_service.simulation.stability import LIMITS, SPACING, check_step
+from dyn_service.simulation.stability import LIMITS, SPACING, check_step, longest_held_step
 from dyn_service.support.files import replacement
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ _BASE_UNITS: Mapping[str, Mapping[str, int]] = {
     "m": {"m": 1},
     "rad": {"rad": 1},
     "s": {"s": 1},
+    "A": {"A": 1},
+    "degC": {"K": 1},
     "1": {},
 }
 _OPTIONS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-shared")
@@ -100,9 +103,10 @@ def export_fmu(
     payload: str | None,
     friction: bool,
     imus: Sequence[str],
+    motors: bool,
 ) -> Path:
     """Writes a robot as an FMU; see `Robot.export_fmu`."""
-    check_flags(effort_limits=effort_limits, friction=friction, force=force)
+    check_flags(effort_limits=effort_limits, friction=friction, force=force, motors=motors)
     path, prefix = path_of("file", file), prefix_of(robot, target, name)
     machine, step = target_of(target), chosen(f"step:{integrator}")
     system = _checked_system(robot, version, dt, machine)
@@ -117,6 +121,7 @@ def export_fmu(
     imus = links_of(robot, "imus", imus)
     carrier, places = _carrier(robot, payload), [robot.evaluator.model.index_of(link, "imus") for link in imus]
     rate_of_joint = _friction_rates(robot) if friction else {}
+    motor_of_entry, longest = _motors(robot, dt) if motors else ({}, math.inf)
     rows = {"MODEL_STEP": step, "MODEL_ACCELERATION": chosen("forward_dynamics")}
     models = {name: function_of(robot, *row, prefix) for name, row in rows.items()}
     if payload is not None or rate_of_joint:
@@ -124,10 +129,13 @@ def export_fmu(
     models |= {"MODEL_IMU": function_of(robot, *chosen("imu"), prefix)} if imus else {}
     functions, variables = [*models.values()], _variables(robot, dt)
     variables += _parameters(robot, carrier >= 0, rate_of_joint)
+    variables += _motor_outputs(robot, motor_of_entry)
     for quantity, spec in row_of("imu").outputs.items():
         names = [f"{quantity}.{link}.{axis}" for link in imus for axis in "xyz"]
         variables += [_Variable(name, "output", "continuous", spec.text, spec.unit) for name in names]
-    fingerprint = repr((robot.tree.fingerprint, version, integrator, effort_limits, prefix, payload, variables))
+    fingerprint = repr(
+        (robot.tree.fingerprint, version, integrator, effort_limits, prefix, payload, variables, motor_of_entry)
+    )
     token = str(uuid.uuid5(uuid.NAMESPACE_OID, fingerprint))
     damped = friction or {"damping", "friction"} & robot.tree.passive.acts
     share = LIMITS[integrator].damping if damped else 0.0
@@ -135,7 +143,8 @@ def export_fmu(
     sources = {
         "fmu.c": resources.files("dyn_service.engine.export").joinpath("fmu.c").read_text("utf-8"),
         "model.h": _header(robot, models, variables, bounds, machine, version, token, share)
-        + _numbers(robot, carrier, payload, rate_of_joint, places),
+        + _numbers(robot, carrier, payload, rate_of_joint, places)
+        + _motor_numbers(robot, motor_of_entry, longest),
     }
     processor = {"arm64": "aarch64"}.get(machine.processor, machine.processor)
     folder = f"{system}64" if (version, processor) == (2, "x86_64") else f"{processor}-{system}"
@@ -266,6 +275,60 @@ def _parameters(robot: Robot, loaded: bool, rate_of_joint: Mapping[str, int]) ->
     return variables
 
 
+def _motors(robot: Robot, dt: float) -> tuple[dict[int, Motor], float]:
+    """Returns the motors by entry of v, those with heat first, and the longest step, s, for their back EMF.
+
+    Raises:
+        FailedPreconditionError: The robot's files have no motor, or the step is longer.
+    """
+    names = robot.configuration.velocity_joints
+    motors = motors_by_entry(robot.as_described.joints, names)
+    if not motors:
+        text = "has no motor in its files: add motors to a joint file, or export it without motors"
+        raise FailedPreconditionError(f"robot '{robot.name}' {text}", path="motors")
+    longest, worst = longest_held_step(robot, motor_arrays(motors, robot.nv).braking)
+    if dt > longest:
+        text = f"expected at most {longest:.4g}, or a rotor_inertia of the motor of joint '{names[worst]}'"
+        cause = "because its back EMF brakes it faster than a step"
+        raise FailedPreconditionError(f"dt is {dt:g} s: {text}, {cause}", path="dt")
+    return dict(sorted(motors.items(), key=lambda item: item[1].thermal_resistance is None)), longest
+
+
+def _motor_outputs(robot: Robot, motors: Mapping[int, Motor]) -> list[_Variable]:
+    """Returns the variables of motors, in the order of `fmu.c`."""
+    names, output = robot.configuration.velocity_joints, ("output", "continuous")
+    hot = [k for k, motor in motors.items() if motor.thermal_resistance is not None]
+    return [
+        *(_Variable(f"current.{names[k]}", *output, "current of the motor in the last step", "A") for k in motors),
+        *(_Variable(f"winding_temperature.{names[k]}", *output, "temperature of the winding", "degC") for k in hot),
+    ]
+
+
+def _motor_numbers(robot: Robot, motors: Mapping[int, Motor], longest: float) -> str:
+    """Returns the part of model.h for motors."""
+    arrays, entries = motor_arrays(motors, robot.nv), [*motors]
+    hot = sum(motor.thermal_resistance is not None for motor in motors.values())
+    numbers = {
+        "gain": arrays.gain,
+        "resistance": arrays.resistance,
+        "current": arrays.current_limit,
+        "voltage": arrays.voltage_limit,
+        "heat": arrays.heat,
+        "time": arrays.time_constant,
+        "rise": arrays.largest_rise,
+        "ambient": arrays.ambient,
+    }
+    lines = [f"#define NM {len(motors)}", f"#define NH {hot}", f"#define LONGEST_DT {_in_hex(longest)}"]
+    for name, array in numbers.items():
+        lines.append(f"static const double motor_{name}[] = {{{', '.join([*map(_in_hex, array[entries]), '0'])}}};")
+    lines.append(f"static const int motor_entry[] = {{{', '.join(map(str, [*entries, 0]))}}};")
+    return "\n".join([*lines, ""])
+
+
+def _in_hex(x: float) -> str:
+    return float(x).hex() if math.isfinite(x) else "INFINITY"
+
+
 def _with_numbers(robot: Robot, row: Query, method: str, name: str) -> Function:
     """Returns the function of a row with the numbers of bodies and joints as inputs."""
     signature = robot.signature(row, method, Variant(overlay=True))
@@ -355,14 +418,15 @@ def _as_bytes(root: ET.Element) -> bytes:
 
 
 def _exponents(unit: str) -> dict[str, str]:
-    """Returns the exponents of SI's base units: of `N m` kg 1, m 2, s -2."""
+    """Returns the exponents of SI's base units: of `N m` kg 1, m 2, s -2; and the offset of a temperature."""
     exponents: Counter[str] = Counter()
     for sign, part in zip((1, -1), unit.split("/"), strict=False):
         for factor in part.split():
             name, _, power = factor.partition("^")
             for base, exponent in _BASE_UNITS[name].items():
                 exponents[base] += sign * exponent * int(power or 1)
-    return {base: str(exponent) for base, exponent in exponents.items() if exponent}
+    offset = {"offset": "273.15"} if unit == "degC" else {}
+    return {base: str(exponent) for base, exponent in exponents.items() if exponent} | offset
 
 
 def _header(
@@ -385,7 +449,7 @@ def _header(
     ]
     lists = {
         "double starts": (x.hex() for x in starts),
-        "double effort_limits": ("INFINITY" if math.isinf(x) else float(x).hex() for x in bounds),
+        "double effort_limits": map(_in_hex, bounds),
         "char *const names": (_quoted(variable.name) for variable in variables),
         "int quaternions": [*(str(part.start + inner.start) for part, inner in turning if inner.stop), "-1"],
     }

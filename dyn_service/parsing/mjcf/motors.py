@@ -79,8 +79,8 @@ def effort_limit(values: Values, tag: str, ratio: float) -> tuple[float, list[st
     """Returns the largest effort on its joint of an actuator other than a `<dcmotor>`, infinite without a limit."""
     force, texts = _end(values, "forcerange", "forcelimited")
     if tag == "motor":
-        control, more = _end(values, "ctrlrange", "ctrllimited")
-        force, texts = min(force, control), [*texts, *more]
+        control, control_texts = _end(values, "ctrlrange", "ctrllimited")
+        force, texts = min(force, control), [*texts, *control_texts]
     return (abs(ratio) * force if ratio else inf), texts
 
 
@@ -107,9 +107,9 @@ def _compiled(values: Values, begin: Mapping[str, Vector], damping: float) -> di
     """
     numbers = {name: begin[name].copy() for name in begin}
     for name, size in _SIZES.items():
-        written = values.numbers(name, 1, size)
-        if written is not None:
-            numbers[name][: len(written)] = written
+        attribute = values.numbers(name, 1, size)
+        if attribute is not None:
+            numbers[name][: len(attribute)] = attribute
     Kt, Ke = map(float, numbers["motorconst"])
     R = float(numbers["resistance"][0])
     voltage, stall_torque, no_load_speed = map(float, numbers["nominal"])
@@ -140,14 +140,14 @@ def _compiled(values: Values, begin: Mapping[str, Vector], damping: float) -> di
 
 def _no_load_constant(voltage: float, stall_torque: float, speed: float, R: float, damping: float) -> float:
     """Returns Ke, V s/rad, of the no-load speed under viscous damping, where that is possible."""
-    without = voltage / speed
+    undamped = voltage / speed
     if damping > 0.0 and R > 0.0:
         rest = voltage**2 - 4.0 * R * damping * speed**2
-        return (voltage + sqrt(rest)) / (2.0 * speed) if rest > 0.0 else without
+        return (voltage + sqrt(rest)) / (2.0 * speed) if rest > 0.0 else undamped
     if damping > 0.0 and stall_torque > 0.0:
-        lower = without - voltage * damping / stall_torque
-        return lower if lower > 0.0 else without
-    return without
+        lower = undamped - voltage * damping / stall_torque
+        return lower if lower > 0.0 else undamped
+    return undamped
 
 
 def _voltage_limit(values: Values, tokens: list[str], largest: float) -> tuple[float, list[str]]:

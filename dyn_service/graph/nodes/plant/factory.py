@@ -57,7 +57,7 @@ from dyn_service.messages.nav_msgs import Odometry
 from dyn_service.messages.sensor_msgs import JointState, MultiDOFJointState
 from dyn_service.model.configuration import Configuration, Limits
 from dyn_service.model.description import LoopHandling, RootType
-from dyn_service.model.motors import Motor, motors_by_entry
+from dyn_service.model.motors import Motor, motor_arrays, motors_by_entry
 from dyn_service.sensors import Sensors
 from dyn_service.service.protocol.inputs import unpack_contacts, unpack_overlay
 from dyn_service.simulation.contact.supports import SupportedDynamics, in_brakes
@@ -617,7 +617,7 @@ def make_motors(
     if not motors:
         return None
     model = Motors(motors, robot.nv, dt, p.actuators.supply_sags, start)
-    braking = np.where(np.isfinite(model.voltage_limit), model.gain**2 / model.resistance, 0.0)
+    braking = motor_arrays(motors, robot.nv).braking
     elastic = np.zeros(robot.nv, dtype=np.bool_)
     if gears is not None:
         elastic[gears.entries] = True
