@@ -453,6 +453,22 @@ def test_gears_move_links_of_every_engine(tmp_path: Path, engine: dict) -> None:
     np.testing.assert_allclose(J * speed + I * v, 0.0, atol=1e-12)
 
 
+def test_a_gear_drives_a_leader_and_none_a_locked_joint(tmp_path: Path) -> None:
+    """A follower with the factor 2 adds 4 times its inertia to the leader's link, and its own armature stays there."""
+    lid = TABLE[TABLE.index('<link name="table">') : TABLE.index("<joint")].replace("table", "lid")
+    lid += """<joint name="lift" type="continuous"><parent link="base"/><child link="lid"/><axis xyz="0 0 1"/>
+<limit effort="1" velocity="1000"/><mimic joint="turn" multiplier="2"/></joint></robot>"""
+    robot = robot_of(tmp_path, TABLE.replace("</robot>", lid), turn=motor(gear_stiffness=K))
+    overlay = {"joints": {"lift": {"armature": 0.01}}}
+    simulated = plant_of(robot, overlay=overlay).robot
+    simulated.gears.state = np.array([0.01]), np.zeros(1), np.zeros(1)
+    _, _, deflection, _ = run(simulated, 60)
+    w, h = np.sqrt(K * (1.0 / J + 1.0 / (5.0 * I + 0.04))), DT / simulated.gears.parts
+    expected = 0.01 * np.cos(2.0 / h * np.arctan(w * h / 2.0) * DT * np.arange(61))
+    np.testing.assert_allclose(deflection, expected, atol=1e-10)
+    assert plant_of(robot, overlay={"locked": ["turn"]}).robot.gears is None
+
+
 def test_a_step_has_the_parts_that_the_fastest_gear_needs(tmp_path: Path) -> None:
     """By its oscillation, W dt, or its decay, D (1/J + 1/I) dt."""
     for damping in (0.0, 10.0):

@@ -218,5 +218,5 @@ class Gears:
         share = np.divide(p_end - p, way, out=np.ones_like(way), where=crosses & (way != 0.0))
         effort = self.stiffness / 2.0 * (p + p_end) * share + self.damping / h * (p_end - p)
         # flanks do not pull, and a gear without a gap presses on both
-        pulls = (effort * (p + p_end) < 0.0) & ~(p * p_end < 0.0) & (self.backlash > 0.0)
+        pulls = (effort * (p + p_end) < 0.0) & (self.backlash > 0.0)
         return np.where(pulls, 0.0, effort)
