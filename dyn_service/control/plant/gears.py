@@ -123,17 +123,19 @@ class Gears:
         """
         h, effort, sum_of_efforts = dt_s / self.parts, effort.copy(), np.zeros_like(self.effort)
         motor, speed_at_begin, v_at_begin = effort[self.entries], self.speed, v
-        brakes = None if braked is None else braked.copy()
-        if brakes is not None:
+        brakes = None
+        if braked is not None:
+            brakes = braked.copy()
             brakes[self.entries] = np.nan
+        brakes_links = brakes is not None and not np.isnan(brakes).all()
         self._contact_wrenches = []
         for k in range(self.parts):
-            share, held, speed = (k + 1) / self.parts, None, None
+            share, link_brakes, speed = (k + 1) / self.parts, None, None
             if braked is not None:
                 speed = speed_at_begin + share * (braked[self.entries] - speed_at_begin)
-            if brakes is not None and not np.isnan(brakes).all():
-                held = v_at_begin + share * (brakes - v_at_begin)
-            q, v = self._part(engine, q, v, effort, motor, h, speed, held)
+            if brakes is not None and brakes_links:
+                link_brakes = v_at_begin + share * (brakes - v_at_begin)
+            q, v = self._part(engine, q, v, effort, motor, h, speed, link_brakes)
             sum_of_efforts += self.effort
             if self.records_contacts:
                 self._contact_wrenches += engine.contact_wrenches()
@@ -167,8 +169,8 @@ class Gears:
         mobility: (nv, nv), of the links.
         """
         link = np.diagonal(mobility)[self.entries]
-        free, held = (np.sqrt(self.stiffness * x) for x in (link + 1.0 / self.rotor_inertia, link))
-        return free / (2.0 * np.pi), held / (2.0 * np.pi)
+        free, locked = (np.sqrt(self.stiffness * x) for x in (link + 1.0 / self.rotor_inertia, link))
+        return free / (2.0 * np.pi), locked / (2.0 * np.pi)
 
     def _part(
         self,
