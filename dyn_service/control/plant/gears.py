@@ -215,9 +215,8 @@ class Gears:
     def _mean_effort(self, deflection: Array, h: float) -> Array:
         """Returns the gears' mean efforts (g,) on the way to this deflection in h."""
         way, p, p_end = deflection - self.deflection, self._pressed(self.deflection), self._pressed(deflection)
-        # dp/ddelta in the mean; exactly 1 on one flank, where the way may be as small as its rounding
-        crosses = p * p_end <= 0.0
-        share = np.divide(p_end - p, way, out=np.ones_like(way), where=crosses & (way != 0.0))
+        # dp/ddelta in the mean; small ways have no rounding, because both differences are exact
+        share = np.divide(p_end - p, way, out=np.ones_like(way), where=way != 0.0)
         effort = self.stiffness / 2.0 * (p + p_end) * share + self.damping / h * (p_end - p)
         # flanks do not pull, and a gear without a gap presses on both
         pulls = (effort * (p + p_end) < 0.0) & (self.backlash > 0.0)
