@@ -105,7 +105,7 @@ def test_a_rotor_of_a_motor_is_the_joints_armature(tmp_path: Path) -> None:
     text = """robot: arm
 motors:
   hinge: {torque_constant: 0.1, rotor_inertia: 2.0e-4, resistance: 0.5, current_limit: 8}
-  rail: {torque_constant: 0.2, gear_ratio: -300, rotor_inertia: 1.0e-5}
+  rail: {torque_constant: 0.2, gear_ratio: -300, rotor_inertia: 1.0e-5, gear_stiffness: 4.0e+5, backlash: 1.0e-4}
 """
     arm = with_joint_file(described, file(tmp_path, text))
     rail, hinge = (next(joint for joint in arm.joints if joint.name == name) for name in ("rail", "hinge"))
@@ -117,7 +117,8 @@ motors:
     assert Note("changed", "joint 'hinge'", f"motor of {tmp_path / 'joints.yaml'}:3", 2) in arm.notes
     copy = with_joint_file(described, file(tmp_path, written(arm, passive=True)))
     assert [joint.armature for joint in copy.joints] == [joint.armature for joint in arm.joints]
-    assert next(joint for joint in copy.joints if joint.name == "rail").motor.gain == -60.0
+    copied = next(joint for joint in copy.joints if joint.name == "rail").motor
+    assert (copied.gain, copied.gear_stiffness, copied.gear_damping, copied.backlash) == (-60.0, 4e5, 0.0, 1e-4)
 
 
 @pytest.mark.parametrize(("target", "joint_file"), [("c.urdf", False), ("c.xml", False), ("c.urdf", True)])
@@ -149,6 +150,7 @@ MOTOR_FAULTS = [
         ["25", "20"],
     ),
     ("  hinge: {torque_constant: 1, gear_ratio: 1.0e+200, rotor_inertia: 1}", "hinge.rotor_inertia", ["1e+200", "inf"]),
+    (f"  hinge: {{{RIGHT}, gear_stiffness: 1}}", "hinge.gear_stiffness", ["rotor_inertia", "armature", "none"]),
     ("  rail: {torque_constant: 1, gear_ratio: 1, rotor_inertia: 1}", "rail.rotor_inertia", ["joints"]),
 ]
 

@@ -123,17 +123,19 @@ class Gears:
         """
         h, effort, sum_of_efforts = dt_s / self.parts, effort.copy(), np.zeros_like(self.effort)
         motor, speed_at_begin, v_at_begin = effort[self.entries], self.speed, v
-        brakes = None if braked is None else braked.copy()
-        if brakes is not None:
+        brakes = None
+        if braked is not None:
+            brakes = braked.copy()
             brakes[self.entries] = np.nan
+        brakes_links = brakes is not None and not np.isnan(brakes).all()
         self._contact_wrenches = []
         for k in range(self.parts):
-            share, held, speed = (k + 1) / self.parts, None, None
+            share, link_brakes, speed = (k + 1) / self.parts, None, None
             if braked is not None:
                 speed = speed_at_begin + share * (braked[self.entries] - speed_at_begin)
-            if brakes is not None and not np.isnan(brakes).all():
-                held = v_at_begin + share * (brakes - v_at_begin)
-            q, v = self._part(engine, q, v, effort, motor, h, speed, held)
+            if brakes is not None and brakes_links:
+                link_brakes = v_at_begin + share * (brakes - v_at_begin)
+            q, v = self._part(engine, q, v, effort, motor, h, speed, link_brakes)
             sum_of_efforts += self.effort
             if self.records_contacts:
                 self._contact_wrenches += engine.contact_wrenches()
@@ -167,8 +169,8 @@ class Gears:
         mobility: (nv, nv), of the links.
         """
         link = np.diagonal(mobility)[self.entries]
-        free, held = (np.sqrt(self.stiffness * x) for x in (link + 1.0 / self.rotor_inertia, link))
-        return free / (2.0 * np.pi), held / (2.0 * np.pi)
+        free, locked = (np.sqrt(self.stiffness * x) for x in (link + 1.0 / self.rotor_inertia, link))
+        return free / (2.0 * np.pi), locked / (2.0 * np.pi)
 
     def _part(
         self,
@@ -213,10 +215,9 @@ class Gears:
     def _mean_effort(self, deflection: Array, h: float) -> Array:
         """Returns the gears' mean efforts (g,) on the way to this deflection in h."""
         way, p, p_end = deflection - self.deflection, self._pressed(self.deflection), self._pressed(deflection)
-        # dp/ddelta in the mean; exactly 1 on one flank, where the way may be as small as its rounding
-        crosses = p * p_end <= 0.0
-        share = np.divide(p_end - p, way, out=np.ones_like(way), where=crosses & (way != 0.0))
+        # dp/ddelta in the mean; small ways have no rounding, because both differences are exact
+        share = np.divide(p_end - p, way, out=np.ones_like(way), where=way != 0.0)
         effort = self.stiffness / 2.0 * (p + p_end) * share + self.damping / h * (p_end - p)
         # flanks do not pull, and a gear without a gap presses on both
-        pulls = (effort * (p + p_end) < 0.0) & ~(p * p_end < 0.0) & (self.backlash > 0.0)
+        pulls = (effort * (p + p_end) < 0.0) & (self.backlash > 0.0)
         return np.where(pulls, 0.0, effort)

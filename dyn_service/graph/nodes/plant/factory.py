@@ -507,6 +507,7 @@ def make_gears(robot: Robot, real: Robot, p: PlantParameters) -> Gears | None:
             elastic = ", ".join(names[k] for k in motors) or "none"
             text = f"'{name}' has no motor with a gear_stiffness in the joint file; joints with one: {elastic}"
             raise InvalidArgumentError(f"actuators.backlash: {text}", path="actuators.backlash")
+    motors = {index: motor for index, motor in motors.items() if names[index] not in real.tree.locked_joints}
     if not motors:
         return None
     reason = ""
@@ -524,7 +525,8 @@ def make_gears(robot: Robot, real: Robot, p: PlantParameters) -> Gears | None:
             "expected auto, rk4, semi_implicit_euler or stick_slip",
             path="integrator",
         )
-    armature = {joint.name: joint.armature for joint in real.as_described.joints}
+    tree = real.tree
+    armature = {tree.joints[i]: float(tree.passive.armature[tree.in_rates[i].start]) for i in tree.movable}
     entries = np.array([*motors])
     J, K, D, b = np.array(
         [

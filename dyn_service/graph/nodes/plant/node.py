@@ -497,7 +497,8 @@ def main(node: Node[PlantParameters]) -> None:
             changes.prepare()
             prepare(robot, plant.safety.interfaces, p)
         messages = JointStates.of(robot)
-        integrator, substeps = steps_of(real_robot(robot, p), p)
+        gears = plant.robot.gears if isinstance(plant.robot, SimulatedRobot) else None
+        integrator, substeps = steps_of(*engine_inputs(real_robot(robot, p), p, gears))
     topics = PlantTopics(node, p, messages, plant)
     node.telemetry.facts(
         {

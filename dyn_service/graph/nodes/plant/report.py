@@ -104,7 +104,7 @@ def gear_lines(differences: Mapping[str, Any]) -> list[str]:
     gears = differences.get("gears")
     if gears is None:
         return []
-    frequencies = (f"{name} {free:.3g} ({held:.3g})" for name, (free, held) in gears["frequency_hz"].items())
+    frequencies = (f"{name} {free:.3g} ({locked:.3g})" for name, (free, locked) in gears["frequency_hz"].items())
     return [
         f"elastic gears oscillate at the begin, and with the rotor held, with Hz: {', '.join(frequencies)}; parts of a "
         f"step: {gears['parts']}; encoders at the {gears['encoder_side']}"
