@@ -12,7 +12,7 @@ import pytest
 
 from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
-from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.graph.nodes.plant.factory import PlantParameters, make_plant
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from tests.phrases import naming
@@ -199,3 +199,10 @@ def test_units_with_motors_that_cannot_be(tmp_path: Path) -> None:
     assert "back EMF" in " ".join(unit.messages)
     with pytest.raises(InvalidArgumentError, match=naming("fmu", "--motors")):
         make_plant(robot, PlantParameters(robot="-", engine="fmu", fmu=str(file)), session=1)
+
+
+def test_elastic_gears_are_refused(tmp_path: Path) -> None:
+    robot = arm(tmp_path, {**MOTORS, "two": f"{ELECTRIC}, gear_stiffness: 2000"})
+    with pytest.raises(UnimplementedError, match="gear_stiffness of joint two: use the plant, or leave out"):
+        robot.export_fmu(tmp_path / "arm.fmu", motors=True)
+    robot.export_fmu(tmp_path / "arm.fmu")

@@ -280,12 +280,17 @@ def _motors(robot: Robot, dt: float) -> tuple[dict[int, Motor], float]:
 
     Raises:
         FailedPreconditionError: The robot's files have no motor, or the step is longer.
+        UnimplementedError: A motor has an elastic gear.
     """
     names = robot.configuration.velocity_joints
     motors = motors_by_entry(robot.as_described.joints, names)
     if not motors:
         text = "has no motor in its files: add motors to a joint file, or export it without motors"
         raise FailedPreconditionError(f"robot '{robot.name}' {text}", path="motors")
+    elastic = [names[k] for k, motor in motors.items() if motor.gear_stiffness is not None]
+    if elastic:
+        text = f"the unit has no state for the rotor behind the gear_stiffness of joint {', '.join(elastic)}"
+        raise UnimplementedError(f"{text}: use the plant, or leave out gear_stiffness", path="motors")
     longest, worst = longest_held_step(robot, motor_arrays(motors, robot.nv).braking)
     if dt > longest:
         text = f"expected at most {longest:.4g}, or a rotor_inertia of the motor of joint '{names[worst]}'"
