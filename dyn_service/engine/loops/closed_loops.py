@@ -19,14 +19,7 @@ from dyn_service.engine.loops.freedom import (
     random_freedom,
     random_positions,
 )
-from dyn_service.engine.loops.joints import (
-    SINGULAR,
-    LoopState,
-    Tangent,
-    first_place,
-    pseudo_inverse,
-    state_text,
-)
+from dyn_service.engine.loops.joints import SINGULAR, LoopState, Tangent, first_place, pseudo_inverse, state_text
 from dyn_service.engine.loops.kernels import LoopKernels
 from dyn_service.engine.loops.mechanism import Mechanism, gap_text
 from dyn_service.engine.loops.tree_evaluator import TreeEvaluator

@@ -22,19 +22,12 @@ from dyn_service.api.cost import (
 )
 from dyn_service.api.inputs import checked_option
 from dyn_service.api.queries import COMPUTATIONS, Array
-from dyn_service.api.results import (
-    IndependentMotion,
-)
+from dyn_service.api.results import IndependentMotion
 from dyn_service.api.spec import Dimensions
 from dyn_service.engine.loops import derivatives
 from dyn_service.engine.loops.call import Call
 from dyn_service.engine.loops.closed_loops import entries_of, no_movable_joint
-from dyn_service.engine.loops.joints import (
-    CLOSED,
-    first_place,
-    state_text,
-    times,
-)
+from dyn_service.engine.loops.joints import CLOSED, first_place, state_text, times
 from dyn_service.engine.loops.kernels import REGULAR
 from dyn_service.engine.loops.mechanism import gap_text
 from dyn_service.engine.loops.queries import LoopQueries

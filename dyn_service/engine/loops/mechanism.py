@@ -10,20 +10,9 @@ from typing import cast
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.api.results import (
-    PointMotion,
-    PointMotionDerivatives,
-)
+from dyn_service.api.results import PointMotion, PointMotionDerivatives
 from dyn_service.engine.loops.assembly import Assembly
-from dyn_service.engine.loops.joints import (
-    CLOSED,
-    TEARING,
-    LoopJoints,
-    LoopState,
-    first_place,
-    state_text,
-    times,
-)
+from dyn_service.engine.loops.joints import CLOSED, TEARING, LoopJoints, LoopState, first_place, state_text, times
 from dyn_service.engine.loops.paths import LoopPath
 from dyn_service.engine.loops.tree_evaluator import TreeEvaluator
 from dyn_service.engine.rows import ask

@@ -1,7 +1,7 @@
 """Answers for robots whose links form closed loops, from the kernels of their tree.
 
-At regular states, compiled kernels give the same answers without N (`kernels`, `Answer.regular`); singular
-values are for all other states, loads and errors.
+At regular states, compiled kernels give the answers (`kernels`, `Answer.regular`); the singular values of `call` are
+for all other states, loads and errors.
 
 `answers.ANSWERS` is the table of the queries; `simulation` has the motions for simulations.
 """
@@ -17,9 +17,7 @@ import numpy as np
 from dyn_service.api.inputs import checked_options
 from dyn_service.api.outputs import fill, output_arrays
 from dyn_service.api.queries import QUERIES, Query, Row
-from dyn_service.api.results import (
-    ConstraintBases,
-)
+from dyn_service.api.results import ConstraintBases
 from dyn_service.api.spec import WITHOUT_WRENCHES, Variant
 from dyn_service.engine.loops.answers import KINEMATIC, WITH_LOADS, answer_of, refusal_of
 from dyn_service.engine.loops.call import Call

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from dyn_service import QUERIES, Client, Robot, Server
+from dyn_service.engine.evaluator import Evaluator
 from dyn_service.service.protocol.limits import RequestLimits
 from dyn_service.service.server.answering.jobs import CompileClock
 from dyn_service.service.server.workers.pipes import map_received
@@ -71,7 +72,7 @@ def test_a_failed_load_is_answered_and_frees_its_place(name: str, bare: Any, mon
     with serving(RequestLimits(max_waiting=2), workers=1) as server:
         peer: Bare = bare(server.endpoints[0])
         with monkeypatch.context() as patch:
-            patch.setattr(server.service.registry if name == "add" else Robot, name, fail)
+            patch.setattr(server.service.registry if name == "add" else Evaluator, name, fail)
             for number in range(4):
                 reply = peer.ask(load(f"another{number}", number))
                 assert reply["id"] == number
