@@ -69,6 +69,7 @@ def test_exact_data_give_the_body() -> None:
     estimate = identify_payload(panda(), carried(1, Overlay(BRICK)), "panda_hand")
     np.testing.assert_allclose(values(estimate), TRUE, atol=2e-5)
     assert estimate.unknown == ()
+    assert estimate.windows == 98  # of 0.2 s in 9.996 s, which overlap by half
     loaded = panda().overlaid(estimate.overlay).mass_matrix(np.zeros(8))
     np.testing.assert_allclose(loaded, panda().overlaid(Overlay(BRICK)).mass_matrix(np.zeros(8)), atol=1e-4)
 
@@ -188,6 +189,10 @@ def test_recursive_estimate_and_its_memory() -> None:
     estimator.reset()
     assert estimator.windows == 0
     assert estimator.estimate.unknown[0].startswith("the mass")
+    # The prior: c within s = 0.3 m; S within m (s / 3)^2 of at least 1 g, of which diagonal moments are sums of two.
+    prior = estimator.estimate.standard_errors
+    np.testing.assert_allclose(prior[1:4], 0.3, rtol=1e-6)
+    np.testing.assert_allclose(prior[4:], 1e-3 * 0.1**2 * np.sqrt([2, 1, 1, 2, 1, 2]), rtol=1e-6)
 
 
 def message(estimate: PayloadEstimate, robot: Robot, **changes: Any) -> LinkPayload:

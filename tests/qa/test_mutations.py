@@ -189,7 +189,7 @@ def test_command_tells_of_a_survivor(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each mutant is tried in a fork")
 def test_an_endless_loop_ends() -> None:
     """`branch` without its step walks for ever; the limit of processor time ends it, and that is red."""
-    selection = "'--part', 'model/tree.py', '--function', 'branch', '--containing', 'end += 1  ->  (removed)'"
+    selection = "'--part', 'model/traversal.py', '--function', 'branch', '--containing', 'end += 1  ->  (removed)'"
     options = "'--tests', 'tests/model/test_tree.py', '--verbose', '--jobs', '1', '--trust'"
     source = (
         "import sys, qa.mutations.run as run\nrun.UNKNOWN_S = 3.0\n"
@@ -199,7 +199,7 @@ def test_an_endless_loop_ends() -> None:
     done = subprocess.run(run, capture_output=True, text=True, check=False, cwd=ROOT, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("timed out")
-    assert "| `model/tree.py` | 1 of " in done.stdout
+    assert "| `model/traversal.py` | 1 of " in done.stdout
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
