@@ -178,7 +178,7 @@ def findings(notes: Iterable[Note], description: Description, folder: Path | Non
         total = sum(link.inertial.mass for link in description.links if link.inertial)
         links = {link.name: link for link in description.links}
         boxes = {name: box if _shows_size(links[name], box, total) else None for name, box in boxes.items()}
-        refined = [_refined(note, links, boxes) for note in notes if not _fits_meshes(note, links, boxes)]
+        refined = [_refined(note, links, boxes) for note in notes if not _fits_shapes(note, links, boxes)]
         # One mistake is one finding.
         doubtful = {note.element for note in refined if note.rule in RULES and RULES[note.rule].number < "DYN111"}
         for name, link in links.items():
@@ -321,13 +321,19 @@ def _link_of(note: Note, links: Mapping[str, Link]) -> str:
     return next((name for name in links if note.rule and note.element == named("link", name)), "")
 
 
-def _fits_meshes(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> bool:
-    """Whether a note doubts moments beside a link's boxes, cylinders, .. that a body within its meshes can have."""
-    name = _link_of(note, links) if note.rule == "inertia-beyond-shapes" else ""
+def _fits_shapes(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> bool:
+    """Whether a link's shapes contradict a note: moments are doubted beside its boxes, cylinders, .., and a body within
+    its meshes can have them; or a mass is doubted beside distances between joints, and its shapes are large enough.
+    """
+    name = _link_of(note, links) if note.rule in ("inertia-beyond-shapes", "masses-in-grams") else ""
     box, inertial = (boxes[name], links[name].inertial) if name else (None, None)
-    if box is None or inertial is None or _body(links[name]) == links[name].shapes:
+    if box is None or inertial is None:
         return False
-    return _squared_radius(inertial) <= box.largest_squared_radius(inertial.com)
+    if note.rule == "masses-in-grams":
+        return inertial.mass < STEEL_KG_M3 * float(box.size.prod())
+    return _body(links[name]) != links[name].shapes and (
+        _squared_radius(inertial) <= box.largest_squared_radius(inertial.com)
+    )
 
 
 def _refined(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> Note:
