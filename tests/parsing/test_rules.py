@@ -489,6 +489,12 @@ def test_a_heavy_base_is_not_in_grams(height: float, in_grams: bool) -> None:
     assert ("masses-in-grams" in rules_of(text)) == in_grams
 
 
+@pytest.mark.parametrize(("arms", "in_degrees"), [(7, True), (8, False)])
+def test_a_velocity_of_all_joints_is_a_placeholder(arms: int, in_degrees: bool) -> None:
+    text = slipped(*[1.0] * arms).replace('velocity="3"', 'velocity="120"')
+    assert ("velocity-in-degrees" in rules_of(text)) == in_degrees
+
+
 def test_defaults_of_sdf_are_no_stand_ins() -> None:
     model = '<sdf version="1.9"><model name="m">\n<link name="a">{}</link></model></sdf>'
     unit = "<inertial><mass>1</mass><inertia><ixx>1</ixx><iyy>1</iyy><izz>1</izz></inertia></inertial>"
