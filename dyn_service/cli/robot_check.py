@@ -186,6 +186,9 @@ def _unreadable(error: UrdfError | ConfigurationError) -> Note:
     return Elsewhere(error.file or "", error.path or "file", error.line or 0).warning("unreadable", error.message)
 
 
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
 def sarif(notes: Iterable[Note], source: str) -> dict[str, Any]:
     """Returns the findings among notes as a SARIF 2.1.0 log. source: the robot's file."""
     from dyn_service import __version__
@@ -223,7 +226,7 @@ def sarif(notes: Iterable[Note], source: str) -> dict[str, Any]:
         for rule in RULES.values()
     ]
     driver = {"name": "dyn check", "version": __version__, "rules": descriptors}
-    return {"version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
 
 
 def _status(receipt: Receipt, strict: bool) -> int:

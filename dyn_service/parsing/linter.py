@@ -163,12 +163,15 @@ def findings(notes: Iterable[Note], description: Description, folder: Path | Non
         own_boxes = {link.name: _box(_points(link.shapes, folder, vertices)) for link in description.links}
         # Beside a mesh, other shapes are for contacts, and may be those of a neighbour.
         mesh_boxes = {link.name: _box(_points(_body(link), folder, vertices)) for link in description.links}
-        doubts = {link.name: _mesh_doubts(link, description, folder, own_boxes) for link in description.links}
+        longest = max((float(np.linalg.norm(joint.xyz)) for joint in description.joints), default=0.0)
+        doubts = {link.name: _mesh_doubts(link, longest, folder, own_boxes) for link in description.links}
         boxes = _welded_boxes(description, own_boxes)
         total = sum(link.inertial.mass for link in description.links if link.inertial)
         links = {link.name: link for link in description.links}
         boxes = {name: box if _shows_size(links[name], box, total) else None for name, box in boxes.items()}
-        refined = [_refined(note, links, boxes) for note in notes if not _fits_meshes(note, links, boxes)]
+        by_element = {named("link", name): link for name, link in links.items()}
+        with_links = [(note, by_element.get(note.element) if note.rule else None) for note in notes]
+        refined = [_refined(note, x, links, boxes) for note, x in with_links if not _fits_shapes(note, x, boxes)]
         # One mistake is one finding.
         doubtful = {note.element for note in refined if note.rule in RULES and RULES[note.rule].number < "DYN111"}
         for name, link in links.items():
@@ -306,34 +309,31 @@ def _share_slip(inertial: Inertial, box: Box, slip: int) -> bool:
     return bool((moments < BELOW * evenly).all())
 
 
-def _link_of(note: Note, links: Mapping[str, Link]) -> str:
-    """Returns the name of the link of a note with a rule, or ""."""
-    return next((name for name in links if note.rule and note.element == named("link", name)), "")
-
-
-def _fits_meshes(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> bool:
-    """Whether a note doubts moments beside a link's boxes, cylinders, .. that a body within its meshes can have."""
-    name = _link_of(note, links) if note.rule == "inertia-beyond-shapes" else ""
-    box, inertial = (boxes[name], links[name].inertial) if name else (None, None)
-    if box is None or inertial is None or _body(links[name]) == links[name].shapes:
+def _fits_shapes(note: Note, link: Link | None, boxes: Mapping[str, Box | None]) -> bool:
+    """Whether a link's shapes contradict a note: moments are doubted beside its boxes, cylinders, .., and a body within
+    its meshes can have them; or a mass is doubted beside distances between joints, and its shapes are large enough.
+    """
+    box = None if link is None else boxes[link.name]
+    if link is None or link.inertial is None or box is None:
         return False
-    return _squared_radius(inertial) <= box.largest_squared_radius(inertial.com)
+    if note.rule == "masses-in-grams":
+        return link.inertial.mass < STEEL_KG_M3 * float(box.size.prod())
+    if note.rule != "inertia-beyond-shapes" or _body(link) == link.shapes:
+        return False
+    return _squared_radius(link.inertial) <= box.largest_squared_radius(link.inertial.com)
 
 
-def _refined(note: Note, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> Note:
+def _refined(note: Note, link: Link | None, links: Mapping[str, Link], boxes: Mapping[str, Box | None]) -> Note:
     """Returns a note on the inertia of a link with the repair that its shapes or the other side show."""
-    name = _link_of(note, links)
-    inertial = links[name].inertial if name else None
-    if inertial is None or inertial.mass <= 0.0:
+    if link is None or link.inertial is None or link.inertial.mass <= 0.0:
         return note
     if note.rule == "impossible-inertia":
-        return _repaired_moment(
-            note, name, inertial, links[other_side(name)].inertial if other_side(name) in links else None
-        )
-    box = boxes[name]
+        twin = links.get(other_side(link.name))
+        return _repaired_moment(note, link.name, link.inertial, twin.inertial if twin else None)
+    box = boxes[link.name]
     if note.rule not in _REFINED or box is None or not box.squared_radius > 0.0:
         return note
-    repair, edits = _inertia_repair(name, inertial, box)
+    repair, edits = _inertia_repair(link.name, link.inertial, box)
     return replace(note, repair=repair, edits=edits)
 
 
@@ -470,14 +470,13 @@ def _unmirrored(description: Description, links: Mapping[str, Link], total: floa
         yield left.name, Doubt("unmirrored-link", f"{difference} {quoted(right.name)}: {context}")
 
 
-def _mesh_doubts(
-    link: Link, description: Description, folder: Path | None, boxes: dict[str, Box | None]
-) -> list[Doubt]:
-    """Returns doubts about the meshes of a link. The box of a link with a mesh in millimetres becomes unknown."""
+def _mesh_doubts(link: Link, longest: float, folder: Path | None, boxes: dict[str, Box | None]) -> list[Doubt]:
+    """Returns doubts about the meshes of a link. The box of a link with a mesh in millimetres becomes unknown. longest:
+    distance of a joint from its parent's origin, m.
+    """
     doubts: list[Doubt] = []
     box = boxes[link.name]
     has_mesh = any(shape.kind == "mesh" for shape in link.shapes)
-    longest = max((float(np.linalg.norm(joint.xyz)) for joint in description.joints), default=0.0)
     if (
         box is not None
         and has_mesh

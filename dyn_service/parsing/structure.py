@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -508,6 +509,8 @@ FAR_JOINT = 100.0
 """Distance of a joint relative to the median one from which it is in mm."""
 FASTEST = (90.0, 720.0)
 """rad/s; velocity limits in degrees. The fastest joints with stops have up to 52; higher ones are placeholders."""
+MOST_EQUAL = 7
+"""Joints of one velocity limit, those of an arm; a number at more of them is a placeholder (ergoCub: 120 at 57)."""
 FAR_TRAVEL = 10.0
 """Plausible travel of a prismatic joint relative to the robot's longest distance; a unit mistake gives 1e3."""
 FARTHEST_TRAVEL_M = 1e4
@@ -734,6 +737,7 @@ def _beyond_shapes(link: Link, inertial: Inertial) -> Iterator[Doubt]:
 def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
     carried_mass = _carried(description)
     total = sum(inertial.mass for _, inertial in _massive(description))
+    velocities = Counter(joint.limit.velocity for joint in description.joints if joint.limit is not None)
     for joint in description.joints:
         bounds = [] if joint.limit is None else [x for x in (joint.limit.lower, joint.limit.upper) if x is not None]
         is_ranged = joint.moves.ranged
@@ -748,7 +752,8 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
             text = f"{text} probably in degrees: {turns:.3g} turns"
             yield _warning(description, joint, Doubt("limits-in-degrees", text, f"write {radians} rad", edits))
         velocity = None if joint.limit is None else joint.limit.velocity
-        if is_ranged and all(joint.moves.angles) and len(bounds) > 1 and velocity and _is_fast(bounds, velocity):
+        is_turning = is_ranged and all(joint.moves.angles) and len(bounds) > 1
+        if is_turning and velocity and velocities[velocity] <= MOST_EQUAL and _is_fast(bounds, velocity):
             text = f"velocity limit {velocity:g} rad/s is {velocity / TURN:.3g} turns a second, probably in degrees"
             repair = f"write {math.radians(velocity):.4g} rad/s"
             yield _warning(description, joint, Doubt("velocity-in-degrees", text, repair))

@@ -485,6 +485,21 @@ def test_a_heavy_table_is_not_in_grams(kind: str, in_grams: bool) -> None:
     assert ("masses-in-grams" in rules_of(text)) == in_grams
 
 
+@pytest.mark.parametrize(("height", "in_grams"), [(0.09, True), (0.11, False)])
+def test_a_heavy_base_is_not_in_grams(height: float, in_grams: bool) -> None:
+    """100 kg in a mobile base whose frame is in its middle, so that distances show no size; steel has 7850 kg/m^3."""
+    shape = f'<visual><geometry><box size="0.36 0.36 {height}"/></geometry></visual></link>'
+    text = changed([('<mass value="5"/>', '<mass value="100"/>'), ("<inertial><origin/>", "<inertial>")])
+    text = text.replace("</link>", shape, 1).replace(MASS, '<mass value="0.5"/>').replace("0.02", "1")
+    assert ("masses-in-grams" in rules_of(text)) == in_grams
+
+
+@pytest.mark.parametrize(("arms", "in_degrees"), [(7, True), (8, False)])
+def test_a_velocity_of_all_joints_is_a_placeholder(arms: int, in_degrees: bool) -> None:
+    text = slipped(*[1.0] * arms).replace('velocity="3"', 'velocity="120"')
+    assert ("velocity-in-degrees" in rules_of(text)) == in_degrees
+
+
 def test_defaults_of_sdf_are_no_stand_ins() -> None:
     model = '<sdf version="1.9"><model name="m">\n<link name="a">{}</link></model></sdf>'
     unit = "<inertial><mass>1</mass><inertia><ixx>1</ixx><iyy>1</iyy><izz>1</izz></inertia></inertial>"
