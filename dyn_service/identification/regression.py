@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from dyn_service.api.queries import Array
 
@@ -171,8 +170,8 @@ def _inverse_root(matrix: Array) -> Array:
     size = np.sqrt(np.diag(matrix))
     # Rounding may make the least eigenvalues negative.
     correlation = matrix / np.outer(size, size) + 4.0 * len(size) * np.finfo(float).eps * np.eye(len(size))
-    root = np.linalg.cholesky(correlation)
-    return np.asarray(linalg.solve_triangular(root, np.eye(len(size)), lower=True) / size)
+    # SciPy's solver of triangles wakes threads, the inverse of NumPy does not.
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(correlation)) / size)
 
 
 def remover(columns: Array) -> Callable[[Array], Array]:
