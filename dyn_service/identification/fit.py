@@ -161,7 +161,8 @@ class _Friction:
     def speed(self, index: int, name: SpeedName) -> float:
         """Value of a speed, rad/s | m/s."""
         kinds = WIDE if name == "width" else ("stribeck",)
-        return next(getattr(term, name) for term in self.terms if term.index == index and term.kind in kinds)
+        term = next(term for term in self.terms if term.index == index and term.kind in kinds)
+        return term.width if name == "width" else term.stribeck_speed
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +184,7 @@ class _Sample:
         mask = usable_rows(motion)
         weight = np.ones(mask.shape)
         if form == "energy":
-            mask = mask.all(axis=1, keepdims=True)
+            mask = np.asarray(mask.all(axis=1, keepdims=True))
             variance = effort_rows(motion, motion.v * reference**2, form)  # of power: noise of efforts times velocity
             weight = np.maximum(variance, LEAST_VARIANCE * max(float(np.mean(variance)), 1e-30)) ** -0.5
         return cls(motion, form, model.rows(motion, form), model.spring_effort(motion.q), mask, weight)
