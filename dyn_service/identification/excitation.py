@@ -46,6 +46,7 @@ from scipy.optimize import minimize
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.control.trajectory import Reference
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
+from dyn_service.identification.regression import gram
 from dyn_service.identification.terms import (
     FILE_PARAMETERS,
     THRESHOLD,
@@ -358,9 +359,7 @@ class _Problem:
     def information(self, states: Reference) -> tuple[Array, Array]:
         """Returns M, the mean over the states, (nb, nb), and Y_b with rows divided by the noise, (T, nv, nb)."""
         Y = _rows(self.model, self.terms, states) / self.noise[:, None]
-        # A product for each state: a large one wakes BLAS's threads, and takes ten times as long on busy cores.
-        blocks = (Y[k : k + 64] for k in range(0, len(Y), 64))  # of which each fits in the cache
-        return np.sum([np.sum(np.swapaxes(block, 1, 2) @ block, axis=0) for block in blocks], axis=0) / len(Y), Y
+        return gram(Y.reshape(-1, Y.shape[-1])) / len(Y), Y
 
     def objective(self, x: Array) -> tuple[float, Array, Array]:
         """Returns the objective, its gradient (3, T, n) with respect to q, v and a of the samples, and M."""

@@ -28,7 +28,7 @@ from scipy.optimize import minimize_scalar
 from dyn_service.api.queries import Array, RobotQueries
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.identification.recordings import Recording
-from dyn_service.identification.regression import Regression, solve
+from dyn_service.identification.regression import Regression, remover, solve
 from dyn_service.identification.result import (
     REACH_TIME_S,
     Comparison,
@@ -161,7 +161,8 @@ class _Friction:
     def speed(self, index: int, name: SpeedName) -> float:
         """Value of a speed, rad/s | m/s."""
         kinds = WIDE if name == "width" else ("stribeck",)
-        return next(getattr(term, name) for term in self.terms if term.index == index and term.kind in kinds)
+        term = next(term for term in self.terms if term.index == index and term.kind in kinds)
+        return term.width if name == "width" else term.stribeck_speed
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +184,7 @@ class _Sample:
         mask = usable_rows(motion)
         weight = np.ones(mask.shape)
         if form == "energy":
-            mask = mask.all(axis=1, keepdims=True)
+            mask = np.asarray(mask.all(axis=1, keepdims=True))
             variance = effort_rows(motion, motion.v * reference**2, form)  # of power: noise of efforts times velocity
             weight = np.maximum(variance, LEAST_VARIANCE * max(float(np.mean(variance)), 1e-30)) ** -0.5
         return cls(motion, form, model.rows(motion, form), model.spring_effort(motion.q), mask, weight)
@@ -449,13 +450,12 @@ def _first_delay(problem: _Problem, friction: _Friction) -> float:
     regression = problem.solve(friction, 0.0)
     weight = sample.mask / regression.noise
     X = sample.columns(friction) * weight[..., None]
-    Q = np.linalg.qr(X.reshape(-1, X.shape[-1]))[0]
+    remove = remover(X.reshape(-1, X.shape[-1]))
     steps = int(np.ceil(8.0 * longest * sample.motion.cutoff_hz))
     delays = np.linspace(-longest, longest, 2 * steps + 1)
 
     def residual(delay: float) -> float:
-        y = (sample.target(delay) * weight).ravel()
-        return float(y @ y - np.sum((Q.T @ y) ** 2))
+        return float(np.sum(remove((sample.target(delay) * weight).ravel()) ** 2))
 
     return float(min(delays, key=residual))
 
@@ -498,13 +498,13 @@ def _with_speeds_of_joint(
         rows = friction_rows(sample.motion, friction.columns, sample.form) * scale
         return rows.reshape(-1, rows.shape[-1])
 
-    Q = np.linalg.qr(np.concatenate([inertial, scaled(rest)], axis=1))[0]
-    r = y - Q @ (Q.T @ y)
-    freedom = max(1.0 - Q.shape[1] / max(int(sample.mask.sum()), 1), 0.05)
+    others = np.concatenate([inertial, scaled(rest)], axis=1)
+    remove = remover(others)
+    r = remove(y)
+    freedom = max(1.0 - others.shape[1] / max(int(sample.mask.sum()), 1), 0.05)
 
     def remainder(part: Array) -> Array:
-        basis = np.linalg.qr(part - Q @ (Q.T @ part))[0]
-        return np.asarray(r - basis @ (basis.T @ r)).reshape(scale.shape[:2])
+        return remover(remove(part))(r).reshape(scale.shape[:2])
 
     def with_width(width: float) -> list[FrictionTerm]:
         return [replace(term, width=width) for term in local]

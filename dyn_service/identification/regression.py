@@ -19,11 +19,11 @@ and Autocorrelation Consistent Covariance Matrix', 1987.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
 from dyn_service.api.queries import Array
 
@@ -37,6 +37,9 @@ CAUTION = 3.0
 """What was known before may be wrong by this factor more than P says, where the data do not show it: in a SCARA whose
 file had one mass off by 12 percent and else was right, the standard error of this mass was 3.5 times too small.
 """
+
+LARGEST_PRODUCT = 250_000
+"""Multiplications up to which OpenBLAS uses one thread (65536 times GEMM_MULTITHREAD_THRESHOLD, 4)."""
 
 ITERATIONS, CONVERGED = 50, 1e-3
 """Of the reweighting; it ends when no noise changes by more than this share."""
@@ -104,40 +107,89 @@ def _iterated(
     X: Array, y: Array, mask: NDArray[np.bool_], prior: Array, prior_mean: Array, start: Regression | None = None
 ) -> Regression:
     """Returns the regression of reweighted least squares, with P = prior, from the noise and residual of another."""
-    joints, p = X.shape[1:]
-    root = np.linalg.cholesky(prior).T
-    matrices, targets = [X[mask[:, j], j] for j in range(joints)], [y[mask[:, j], j] for j in range(joints)]
-    noise = np.array([max(float(np.std(target)), 1e-12) if len(target) else 1.0 for target in targets])
-    weights = [np.ones(len(target)) for target in targets]
+    rows, index = X[mask], np.nonzero(mask)[1]
+    target, counts = y[mask], np.bincount(index, minlength=X.shape[1])
+    scale = np.array([np.std(target[index == j]) if n else 1.0 for j, n in enumerate(counts)])
+    noise, weight = np.maximum(scale, 1e-12), np.ones(len(target))
     if start is not None:
-        noise = start.noise
-        weights = [_huber(start.residual[mask[:, j], j], noise[j]) for j in range(joints)]
-    largest = np.array([np.abs(target).max(initial=1e-3) for target in targets])
+        noise, weight = start.noise, _huber(start.residual[mask], start.noise[index])
+    largest = np.array([np.abs(target[index == j]).max(initial=1e-3) for j in range(len(counts))])
     floor = LEAST_NOISE * np.maximum(largest, LEAST_EFFORT * largest.max())
     beta = prior_mean
     for _ in range(ITERATIONS):
-        rows = [np.sqrt(w)[:, None] / s * M for w, s, M in zip(weights, noise, matrices, strict=True)]
-        sides = [np.sqrt(w) / s * target for w, s, target in zip(weights, noise, targets, strict=True)]
-        Q, R = np.linalg.qr(np.concatenate([*rows, root]))
-        beta = linalg.solve_triangular(R, Q.T @ np.concatenate([*sides, root @ prior_mean]))
-        residuals = [target - M @ beta for M, target in zip(matrices, targets, strict=True)]
-        leverage = np.split(np.sum(Q[: len(Q) - p] ** 2, axis=1), np.cumsum([len(x) for x in targets])[:-1])
-        freedom = np.array([_freedom(h) for h in leverage])
+        weighted_rows = rows * (np.sqrt(weight) / noise[index])[:, None]
+        inverse = _inverse_root(gram(weighted_rows) + prior)
+        for _ in range(2):  # the second step corrects the rounding of the first
+            residuals = target - np.einsum("np,p->n", rows, beta)
+            slope = np.einsum("np,n->p", rows, weight / noise[index] ** 2 * residuals) - prior @ (beta - prior_mean)
+            beta = beta + inverse.T @ (inverse @ slope)
+        residuals = target - np.einsum("np,p->n", rows, beta)
+        leverage = np.sum(product(weighted_rows, inverse.T) ** 2, axis=1)
+        freedom = np.array([_freedom(leverage[index == j]) for j in range(len(counts))])
         previous = noise
-        noise = np.array(
-            [_deviation(r) / np.sqrt(f) if len(r) else 1.0 for r, f in zip(residuals, freedom, strict=True)]
-        )
-        noise = np.maximum(noise, floor)
-        weights = [_huber(r, s) for r, s in zip(residuals, noise, strict=True)]
+        spread = [_deviation(residuals[index == j]) if n else 1.0 for j, n in enumerate(counts)]
+        noise = np.maximum(np.array(spread) / np.sqrt(freedom), floor)
+        weight = _huber(residuals, noise[index])
         if np.abs(noise / previous - 1.0).max() < CONVERGED:
             break
     residual = np.full(y.shape, np.nan)
-    for j, r in enumerate(residuals):
-        residual[mask[:, j], j] = r
+    residual[mask] = residuals
     return _with_covariance(X, mask, residual, noise, freedom, beta, prior)
 
 
-def _huber(residual: Array, noise: float) -> Array:
+def gram(rows: Array, others: Array | None = None) -> Array:
+    """Returns rows^T others (p, p) of rows (n, p); others: None for the rows themselves.
+
+    In products that are too small for threads of BLAS: these wait for each other at each step of a factorisation or
+    product, which takes twice the time with two threads, and a hundred times where other processes use the processors.
+    """
+    blocks, p = _blocks_of(rows), rows.shape[1]
+    right = blocks if others is None else _blocks_of(others)
+    total = np.zeros((p, p))
+    for k in range(0, len(blocks), 64):  # bounds the memory
+        total += np.sum(np.swapaxes(blocks[k : k + 64], 1, 2) @ right[k : k + 64], axis=0)
+    return total
+
+
+def product(rows: Array, matrix: Array) -> Array:
+    """Returns rows (n, p) times a matrix (p, p), as `gram` without threads."""
+    return np.asarray((_blocks_of(rows) @ matrix).reshape(-1, matrix.shape[1])[: len(rows)])
+
+
+def _blocks_of(rows: Array) -> Array:
+    """Returns rows (n, p) as blocks (k, b, p) with b p^2 at most `LARGEST_PRODUCT`; the last one ends with zeros."""
+    n, p = rows.shape
+    length = max(1, LARGEST_PRODUCT // max(p, 1) ** 2)
+    padded = np.zeros((-(-n // length) * length, p))
+    padded[:n] = rows
+    return padded.reshape(-1, length, p)
+
+
+def _inverse_root(matrix: Array) -> Array:
+    """Returns U with U^T U = matrix^-1, (p, p), of a positive definite matrix whose units differ by powers of ten."""
+    size = np.sqrt(np.diag(matrix))
+    # Rounding may make the least eigenvalues negative.
+    correlation = matrix / np.outer(size, size) + 4.0 * len(size) * np.finfo(float).eps * np.eye(len(size))
+    # SciPy's solver of triangles wakes threads, the inverse of NumPy does not.
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(correlation)) / size)
+
+
+def remover(columns: Array) -> Callable[[Array], Array]:
+    """Returns a function that removes from vectors (n, k) what is a combination of columns (n, p)."""
+    size = np.linalg.norm(columns, axis=0)
+    unit = columns / np.where(size > 0.0, size, 1.0)
+    inverse = _inverse_root(gram(unit) + 1e-13 * np.eye(unit.shape[1]))
+    basis = product(unit, inverse.T)
+
+    def remove(vectors: Array) -> Array:
+        for _ in range(2):  # the second time removes what rounding left
+            vectors = vectors - np.einsum("np,p...->n...", basis, np.einsum("np,n...->p...", basis, vectors))
+        return vectors
+
+    return remove
+
+
+def _huber(residual: Array, noise: Array) -> Array:
     """Returns the weights rho'(x) / x of x = residual / noise."""
     return np.asarray(HUBER / np.maximum(np.abs(residual) / noise, HUBER))
 
@@ -159,11 +211,13 @@ def _with_covariance(
     psi = np.clip(ratio, -HUBER, HUBER) / np.sqrt(freedom)
     counts = np.maximum(mask.sum(axis=0), 1)
     inliers = ((np.abs(ratio) < HUBER) & mask).sum(axis=0) / counts
-    information = np.einsum("tjp,j,tjq->pq", weighted_X, inliers, weighted_X, optimize=True)
+    p = X.shape[2]
+    information = gram((weighted_X * np.sqrt(inliers)[:, None]).reshape(-1, p))
     gammas = _autocovariances(psi, mask)
     meat = CAUTION**2 * prior
     for lag, gamma in enumerate(gammas):
-        part = np.einsum("tip,ij,tjq->pq", weighted_X[: len(psi) - lag], gamma, weighted_X[lag:], optimize=True)
+        mixed = np.einsum("ij,tjq->tiq", gamma, weighted_X[lag:])
+        part = gram(weighted_X[: len(psi) - lag].reshape(-1, p), mixed.reshape(-1, p))
         meat += part if lag == 0 else part + part.T
     # Scaled to a diagonal of ones, because units of parameters differ by powers of ten.
     size = np.sqrt(np.diag(information + prior))

@@ -165,8 +165,10 @@ class FrictionTerm:
         if self.kind in ("viscous", "offset"):
             return 0.0 * speed
         ratio = speed / self.width
-        factor = {"coulomb": 1.0, "asymmetric": speed, "stribeck": np.exp(-((speed / self.stribeck_speed) ** 2))}
-        return np.asarray(factor[self.kind] * -ratio / np.cosh(np.minimum(np.abs(ratio), 300.0)) ** 2)
+        shape = -ratio / np.cosh(np.minimum(np.abs(ratio), 300.0)) ** 2
+        if self.kind == "asymmetric":
+            return np.asarray(speed * shape)
+        return np.asarray(shape * np.exp(-((speed / self.stribeck_speed) ** 2)) if self.kind == "stribeck" else shape)
 
 
 def file_widths(robot: RobotQueries) -> Array:

@@ -12,7 +12,7 @@ from dyn_service import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError
 from dyn_service.identification import Recording, effort_gains, filter_motion, identify, inertial_model
 from dyn_service.identification.fit import _blocks
-from dyn_service.identification.regression import inflation, solve
+from dyn_service.identification.regression import gram, inflation, product, remover, solve
 from dyn_service.identification.terms import FrictionTerm, effort_rows, friction_columns, friction_rows
 from tests.conftest import URDF
 from tests.identification.simulated import Errors, Experiment, multi_sine, part_of, theta_of, true_numbers
@@ -147,6 +147,56 @@ def test_widths_that_differ_from_the_file_are_no_other_friction(robot: str, seed
             ratio.append((value - float(truth[kind])) / joint.standard_errors[kind])
     # Of some 25 normal ratios, of which many are correlated, one is beyond 4.5 in 6,000 seeds.
     assert np.abs(ratio).max() < 4.5
+
+
+def test_standard_errors_contain_what_filters_change() -> None:
+    """Exact positions and efforts, so that errors are those of filters: some are 3 standard errors of the residual."""
+    experiment = Experiment.of(part_of("solo12", LEG), 1, 20.0, 125.0, Errors().scaled(0.0))
+    found = identify(experiment.robot, experiment.recording(0), check=0.0)
+    assert np.abs((found.estimate - experiment.truth) / found.standard_errors).max() < 1.5
+
+
+def test_an_error_of_efforts_moves_the_estimate_by_its_standard_error() -> None:
+    rng = np.random.default_rng(0)
+    X, noise = rng.standard_normal((200, 2, 3)), 0.1 * rng.standard_normal((200, 2))
+    mask, move = rng.random((200, 2)) < 0.9, np.array([0.02, -0.01, 0.005])
+    whole = solve(X, noise, mask, 1e-9 * np.eye(3), np.zeros(3))
+    added = whole.with_error(X, mask, X @ move).covariance - whole.covariance
+    np.testing.assert_allclose(added, np.outer(move, move), rtol=1e-6)
+
+
+def test_friction_in_a_thinned_motion_is_that_of_the_recording() -> None:
+    """At 2 Hz of 500, 15 samples are one; computed at these alone, jumps of friction fold 4e-4 of it into the band."""
+    experiment = Experiment.of(part_of("solo12", LEG), 0, errors=Errors().scaled(0.0))
+    name = experiment.robot.joint_names[1]
+    v = np.gradient(experiment.q, experiment.t, axis=0, edge_order=2)
+    recording = replace(experiment.recording(0), effort=np.tanh(v / 0.1))
+    motion = filter_motion(recording, cutoff_hz=2.0)
+    assert motion.thinning == 15
+    column = friction_rows(motion, lambda v: friction_columns([FrictionTerm(name, 1, "coulomb", 0.1)], v), "effort")
+    expected = effort_rows(motion, motion.effort, "effort")
+    # Differences of positions are wrong by h^2 / 6 times the rate of accelerations.
+    np.testing.assert_allclose(column[3:-3, 1, 0], expected[3:-3, 1], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["width", "stribeck_speed"])
+@pytest.mark.parametrize("kind", ["viscous", "coulomb", "offset", "asymmetric", "stribeck"])
+def test_slopes_of_friction_are_those_of_differences(kind: str, name: str) -> None:
+    v, term, step = np.linspace(-2.0, 2.0, 41)[:, None], FrictionTerm("a", 0, kind, 0.3, 0.7), 1e-6
+    after, before = (replace(term, **{name: getattr(term, name) * np.exp(x)}).column(v) for x in (step, -step))
+    np.testing.assert_allclose(term.slope(v, name), (after - before) / (2.0 * step), atol=1e-8)
+
+
+def test_products_without_threads_are_products() -> None:
+    rng = np.random.default_rng(0)
+    X, Z, y = rng.standard_normal((700, 40)), rng.standard_normal((700, 40)), rng.standard_normal((700, 2))
+    np.testing.assert_allclose(gram(X, Z), X.T @ Z, atol=1e-11)
+    np.testing.assert_allclose(gram(X), X.T @ X, atol=1e-11)
+    np.testing.assert_allclose(product(X, Z[:40]), X @ Z[:40], atol=1e-11)
+    X[:, 3], X[:, 4] = 0.0, 1e6 * X[:, 5]  # a column of zeros, and one that depends on another
+    rest = remover(X)(y)
+    np.testing.assert_allclose(rest, y - X @ np.linalg.lstsq(X, y, rcond=1e-12)[0], atol=1e-9)
+    np.testing.assert_allclose(remover(X)(y[:, 0]), rest[:, 0], atol=1e-12)
 
 
 def test_what_a_recording_does_not_show_is_named_and_stays_at_the_file() -> None:
