@@ -163,6 +163,8 @@ def test_effort_limits_are_the_largest_forces_on_the_joint(actuator: str, effort
     text = mjcf(actuator, LIMITED_CLASS, SLIDE)
     joint = joint_of(text, "slide")
     assert (joint.limit.effort, joint.motor) == (effort, None)
+    notes = [note for note in notes_of(text) if note.startswith("effort limit")]
+    assert notes == ([f"effort limit of joint 'slide': {effort:g}"] if effort < OWN else [])
     model = mujoco.MjModel.from_xml_string(text)
     data = mujoco.MjData(model)
     data.ctrl[:] = 1e6

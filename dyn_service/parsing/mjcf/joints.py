@@ -358,11 +358,10 @@ class OtherSections:
         if motor is not None:
             joint = replace(joint, motor=motor, reduction=ratio)
             self._notes.append(place.note("changed", f"motor of joint {quoted(joint.name)}: {motor}"))
-        if isfinite(limit):
-            bounds = joint.limit or Limit()
-            effort = limit if bounds.effort is None else min(limit, bounds.effort)
-            joint = replace(joint, limit=replace(bounds, effort=effort))
-            self._notes.append(place.note("changed", f"effort limit of joint {quoted(joint.name)}: {effort:g}"))
+        bounds = joint.limit or Limit()
+        if limit < (inf if bounds.effort is None else bounds.effort):
+            joint = replace(joint, limit=replace(bounds, effort=limit))
+            self._notes.append(place.note("changed", f"effort limit of joint {quoted(joint.name)}: {limit:g}"))
         joints[joint.name] = joint
 
     def _option(self, element: Element) -> None:
