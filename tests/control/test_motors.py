@@ -118,6 +118,8 @@ def test_a_hot_motor_ends_at_its_limit_with_its_continuous_current(tmp_path: Pat
     assert (i[:free] == current).all()
     assert celsius.max() <= HOTTEST * (1.0 + 1e-14)  # two roundings
     np.testing.assert_allclose(i[free + 1 :], np.sqrt(rise / (R_TH * R)), rtol=1e-12)
+    plant.robot.motors.reset()
+    assert (plant.robot.motors.current[0], plant.robot.motors.celsius[0]) == (0.0, AMBIENT)
     np.testing.assert_allclose(effort, N * K * i, rtol=1e-15)
     assert counts(plant)["heat_limited.turn"] == 200 - free
     plant.robot.set_state(plant.q, np.zeros(1))
