@@ -161,7 +161,7 @@ def findings(notes: Iterable[Note], description: Description, folder: Path | Non
     vertices = Vertices()
     with np.errstate(all="ignore"):
         own_boxes = {link.name: _box(_points(link.shapes, folder, vertices)) for link in description.links}
-        # Beside a mesh, other shapes are for contacts, and may be those of a neighbour.
+        # Next to a mesh, other shapes are for contacts, and may be those of a neighbour.
         mesh_boxes = {link.name: _box(_points(_body(link), folder, vertices)) for link in description.links}
         longest = max((float(np.linalg.norm(joint.xyz)) for joint in description.joints), default=0.0)
         doubts = {link.name: _mesh_doubts(link, longest, folder, own_boxes) for link in description.links}
@@ -310,8 +310,8 @@ def _share_slip(inertial: Inertial, box: Box, slip: int) -> bool:
 
 
 def _fits_shapes(note: Note, link: Link | None, boxes: Mapping[str, Box | None]) -> bool:
-    """Whether a link's shapes contradict a note: moments are doubted beside its boxes, cylinders, .., and a body within
-    its meshes can have them; or a mass is doubted beside distances between joints, and its shapes are large enough.
+    """Whether a link's shapes contradict a note: moments too large for its boxes, cylinders, .. are possible within its
+    meshes, or a mass too large for distances between joints is possible within its shapes.
     """
     box = None if link is None else boxes[link.name]
     if link is None or link.inertial is None or box is None:
@@ -453,9 +453,10 @@ def _unmirrored(description: Description, links: Mapping[str, Link], total: floa
         is, or that are mirrored relative to their parent.
         """
         differences = left_offsets - right_offsets * (1.0 - 2.0 * np.eye(3)[axis])
-        differences[:, 2, axis] -= np.median(differences[:, 2, axis])  # the root's origin may be beside the plane
-        errors = np.linalg.norm(differences, axis=2)
-        return np.minimum(errors[:, 2], errors[:, :2].max(axis=1))
+        differences[:, 2, axis] -= np.median(differences[:, 2, axis])  # the root's origin may be next to the plane
+        errors: Vector = np.linalg.norm(differences, axis=2)
+        nearest: Vector = np.minimum(errors[:, 2], errors[:, :2].max(axis=1))
+        return nearest
 
     distance = min((distances(axis) / radii for axis in range(3)), key=lambda x: float((x > MIRRORED[0]).sum()))
     symmetric = (distance < MIRRORED[0]) & (ratios < MIRRORED[1])

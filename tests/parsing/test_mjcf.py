@@ -63,6 +63,9 @@ MODELS = {
     "zaxis down": arm(turn='zaxis="0 0 -3"'),
     "inertial turned": arm(moments='quat="1 2 3 4" diaginertia="0.02 0.03 0.04"'),
     "fullinertia": arm(moments='fullinertia="0.02 0.03 0.04 0.001 -0.002 0.003"'),
+    "a point mass without a joint": world(
+        f'<body><joint axis="1 -2 3"/>{TIP}<body pos="0 0.1 0.2"><inertial pos="0.1 0 0.2" mass="0.3"/></body></body>'
+    ),
     "slide": arm(kind="slide"),
     "joint pos": arm(joint='pos="0.1 -0.2 0.3"'),
     "slide with pos": arm(joint='pos="0.1 -0.2 0.3"', kind="slide"),

@@ -31,8 +31,11 @@ _UNKNOWN = ("mesh", "sdf")
 _SHAPES = (*_WEIGHTLESS, *SOLIDS, *_UNKNOWN)
 
 
-def written(values: Values, frame: Pose, place: Place) -> Inertial:
-    """Returns the inertia of an `<inertial>` element in a `<frame>` or a body."""
+def written(values: Values, frame: Pose, place: Place, jointed: bool) -> Inertial:
+    """Returns the inertia of an `<inertial>` element in a `<frame>` or a body.
+
+    jointed: whether the body has a joint; if not, it may be a point mass without moments, as in MuJoCo.
+    """
     for name in ("pos", "mass"):
         if name not in values.attributes:
             raise place.fault(f"the attribute '{name}' is missing")
@@ -47,9 +50,9 @@ def written(values: Values, frame: Pose, place: Place) -> Inertial:
         # The diagonal first, as MuJoCo writes it; URDF's order is by rows.
         xx, yy, zz, xy, xz, yz = full
         return Inertial(mass, pose.origin, pose.rotation, quantities.inertia_of_moments([xx, xy, xz, yy, yz, zz]))
-    if diagonal is None:
+    if diagonal is None and jointed:
         raise place.fault("there is no diaginertia and no fullinertia, expected one of them")
-    return Inertial(mass, pose.origin, pose.rotation, np.diag(diagonal))
+    return Inertial(mass, pose.origin, pose.rotation, np.diag(np.zeros(3) if diagonal is None else diagonal))
 
 
 def of_shapes(shapes: Iterable[tuple[Values, Pose]], meshes: Meshes, moves: bool) -> tuple[Inertial | None, list[Note]]:

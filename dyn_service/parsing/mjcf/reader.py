@@ -344,7 +344,7 @@ class _Reader:
             element, frame = body.inertial
             place = self._place(element, place.element or "")
             self._ignored.keep(element, (), ("pos", "mass", "diaginertia", "fullinertia", *ORIENTATIONS))
-            inertial = inertials.written(self._classes.plain(element), frame, place)
+            inertial = inertials.written(self._classes.plain(element), frame, place, bool(body.joints))
         inertial, corrections = inertials.corrected(inertial, settings, place, body.pos)
         self._notes += [*notes, *corrections]
         return inertial, of_shapes
