@@ -76,8 +76,11 @@ def test_forms_without_accelerations(form: str) -> None:
     recording = experiment.recording(0)
     found, by_effort = (identify(experiment.robot, recording, form=name) for name in (form, "effort"))
     errors = np.abs(found.estimate - experiment.truth)
-    # Energy has a third of the rows and noise that grows with velocity, so its errors are larger.
-    assert (errors < (6.0 if form == "momentum" else 60.0) * by_effort.standard_errors).all()
+    # Of 18 normal ratios the largest is beyond 4.5 once in 8,000 seeds.
+    assert (errors < 4.5 * found.standard_errors).all()
+    # Energy has a third of the rows, so its errors are larger; its noise is of power, but that of efforts is reported.
+    assert np.median(found.standard_errors / by_effort.standard_errors) < (1.5 if form == "momentum" else 6.0)
+    np.testing.assert_allclose(found.noise, by_effort.noise, rtol=0.4)
 
 
 def test_momentum_and_energy_columns_are_those_of_efforts() -> None:
