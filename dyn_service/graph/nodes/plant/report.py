@@ -106,8 +106,8 @@ def gear_lines(differences: Mapping[str, Any]) -> list[str]:
         return []
     frequencies = (f"{name} {free:.3g} ({locked:.3g})" for name, (free, locked) in gears["frequency_hz"].items())
     return [
-        f"elastic gears oscillate at the begin, and with the rotor held, with Hz: {', '.join(frequencies)}; parts of a "
-        f"step: {gears['parts']}; encoders at the {gears['encoder_side']}"
+        f"natural frequencies of elastic gears at the first position, Hz, in brackets with the rotor held: "
+        f"{', '.join(frequencies)}; parts of a step: {gears['parts']}; encoders at the {gears['encoder_side']}"
     ]
 
 
