@@ -157,15 +157,7 @@ def identify(
         identification = identified(model, motion, rest_positions=positions, **options)
         result = physical(identification, file_error=file_error, margin=margin)
     output_files = _write(result, recording, file, output, force)
-    if json_output:
-        say_json(_as_map(result) | output_files | {"notes": [asdict(note) for note in output_files["notes"]]})
-    else:
-        _show(result, output_files)
-    if result.improves is False:
-        raise FailedPreconditionError(
-            "the new files would predict the motion of the check no better than the old one, so they are not written: "
-            "record a longer or faster motion, or lower --cutoff"
-        )
+    _report(result, output_files, json_output)
     return 0
 
 
@@ -214,8 +206,8 @@ def _identify_gains(model: Any, motion: Any, options: dict[str, Any], json_outpu
     with step(f"identifying gains of {len(model.joint_names)} joints"):
         gains = effort_gains(model, motion, **options)
     if json_output:
-        known = {name: gain._asdict() if math.isfinite(gain.value) else None for name, gain in gains.items()}
-        say_json({"gains": known})
+        values = {name: gain._asdict() if math.isfinite(gain.value) else None for name, gain in gains.items()}
+        say_json({"gains": values})
         return 0
     width = max(map(len, gains))
     say(f"{'':<{width}}{'N m/A | N/A':>14}{'std. error':>14}")
@@ -281,6 +273,19 @@ def _write(
             notes += file_notes
         target.write(identification_page(result, recording.name, notes).encode())
     return {"files": [*map(str, files), str(page)], "notes": notes}
+
+
+def _report(result: PhysicalIdentification, output_files: dict[str, Any], json_output: bool) -> None:
+    """Prints the result. Raises FailedPreconditionError if the check refutes it."""
+    if json_output:
+        say_json(_as_map(result) | output_files | {"notes": [asdict(note) for note in output_files["notes"]]})
+    else:
+        _show(result, output_files)
+    if result.improves is False:
+        raise FailedPreconditionError(
+            "the new files would predict the motion of the check no better than the old one, so they are not written: "
+            "record a longer or faster motion, or lower --cutoff"
+        )
 
 
 def _show(result: PhysicalIdentification, output_files: dict[str, Any]) -> None:

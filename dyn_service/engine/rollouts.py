@@ -119,18 +119,20 @@ def _stage(
 ) -> Stage | None:
     """Returns the stage of a term, or with an integrator that of the step; None if compiled code cannot compute it."""
     robot: Any = term.model  # one in this process: checked by the law
-    acting = evaluator if robot is None else robot.evaluator
+    term_evaluator = evaluator if robot is None else robot.evaluator
     step = QUERIES["step"]
-    if integrator and acting.model.checks_states(step, integrator):
+    if integrator and term_evaluator.model.checks_states(step, integrator):
         return None
     signature = (
-        acting.signature(step, integrator, WITHOUT_WRENCHES) if integrator else signature_of_term(acting, term.name)
+        term_evaluator.signature(step, integrator, WITHOUT_WRENCHES)
+        if integrator
+        else signature_of_term(term_evaluator, term.name)
     )
     # Called from compiled code, without the checks of a call: the kernels must be in memory already.
-    block = acting.library.block(signature)
+    block = term_evaluator.library.block(signature)
     if block is None:
         return None
-    values: dict[str, Any] = acting.defaults_of(QUERIES[term.name]) if term.name in QUERIES else {}
+    values: dict[str, Any] = term_evaluator.defaults_of(QUERIES[term.name]) if term.name in QUERIES else {}
     values |= {"gravity": gravity} if term.gravity and gravity is not None else {}
     # The first axis is that of the steps; defaults are the same in all of them.
     values = {name: x[None] for name, x in values.items()} | dict(term.inputs)

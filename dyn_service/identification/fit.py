@@ -168,7 +168,7 @@ class _Friction:
 @dataclass(frozen=True, eq=False)
 class _Sample:
     """Rows of a motion in one form. inertial (m, rows, nb); spring (n, nv); mask (m, rows): the rows that count. weight
-    (m, rows): of each row, 1 but for energy.
+    (m, rows): of each row, 1 except for energy.
     """
 
     motion: Motion
@@ -281,13 +281,13 @@ def identify(
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """What a fit needs. again: the sample of the motion that is filtered once more. reference (nv,): typical efforts of
-    joints, the scale of the prior.
+    """What a fit needs. refiltered: the sample of the motion that is filtered once more. reference (nv,): typical
+    efforts of joints, the scale of the prior.
     """
 
     model: InertialModel
     sample: _Sample
-    again: _Sample
+    refiltered: _Sample
     states: TypicalStates
     reference: Array
     share: float = FIRST_SHARE
@@ -351,11 +351,11 @@ class _Problem:
         changes efforts about as much as the first time.
         """
         X = self.sample.columns(friction, delay_s if with_delay else None)
-        terms, used = replace(friction, speeds=()), len(self.model.names) + len(friction.terms)
-        theta = regression.estimate[:used]
-        change = self.again.target(delay_s) - self.sample.target(delay_s)
-        change -= (self.again.columns(terms) - X[..., :used]) @ theta
-        return regression.with_error(X, self.again.mask, change)
+        terms, n = replace(friction, speeds=()), len(self.model.names) + len(friction.terms)
+        theta = regression.estimate[:n]
+        change = self.refiltered.target(delay_s) - self.sample.target(delay_s)
+        change -= (self.refiltered.columns(terms) - X[..., :n]) @ theta
+        return regression.with_error(X, self.refiltered.mask, change)
 
 
 def _fitted(
@@ -387,7 +387,7 @@ def _fitted(
 def _refined(
     problem: _Problem, friction: _Friction, delay: float, with_delay: bool, start: Regression
 ) -> tuple[_Friction, float, Regression]:
-    """Returns the friction, the delay, and the regression about them, when its steps are small beside their errors."""
+    """Returns the friction, the delay, and the regression about them, when its steps are small next to their errors."""
     nb, nt, longest = len(problem.model.names), len(friction.terms), _longest(problem)
     fastest = np.abs(problem.sample.motion.v).max(axis=0)
     regression = start
@@ -498,10 +498,10 @@ def _with_speeds_of_joint(
         rows = friction_rows(sample.motion, friction.columns, sample.form) * scale
         return rows.reshape(-1, rows.shape[-1])
 
-    others = np.concatenate([inertial, scaled(rest)], axis=1)
-    remove = remover(others)
+    other_columns = np.concatenate([inertial, scaled(rest)], axis=1)
+    remove = remover(other_columns)
     r = remove(y)
-    freedom = max(1.0 - others.shape[1] / max(int(sample.mask.sum()), 1), 0.05)
+    freedom = max(1.0 - other_columns.shape[1] / max(int(sample.mask.sum()), 1), 0.05)
 
     def remainder(part: Array) -> Array:
         return remover(remove(part))(r).reshape(scale.shape[:2])
@@ -514,19 +514,19 @@ def _with_speeds_of_joint(
         return float(np.sum(remainder(scaled(with_width(width))) ** 2) + inflation * distance**2)
 
     best = min([local[0].width, *speeds.tolist()], key=cost)
-    around = np.log(best) + np.array([-LARGEST_STEP, LARGEST_STEP])
-    search = minimize_scalar(lambda x: cost(np.exp(x)), bounds=around, method="bounded", options={"xatol": 1e-2})
+    bounds = np.log(best) + np.array([-LARGEST_STEP, LARGEST_STEP])
+    search = minimize_scalar(lambda x: cost(np.exp(x)), bounds=bounds, method="bounded", options={"xatol": 1e-2})
     local = with_width(float(np.exp(search.x)))
     if "stribeck" not in kinds:
         return [*rest, *local]
-    # Beside the slope of the width, so that a width that is not quite right is no Stribeck friction.
-    least, stribeck = float(np.sum(remainder(scaled(local, with_slope=True)) ** 2)), None
+    # The columns contain the slope of the width, so that a width that is not quite right is no Stribeck friction.
+    least_squares, stribeck = float(np.sum(remainder(scaled(local, with_slope=True)) ** 2)), None
     for speed in np.maximum(speeds, LEAST_STRIBECK * local[0].width):
         term = replace(local[0], kind="stribeck", stribeck_speed=float(speed))
         residual = remainder(scaled([*local, term], with_slope=True))
         squares = float(np.sum(residual**2))
-        if squares < least - (0.0 if stribeck else _chance(residual[:, row]) / freedom):
-            least, stribeck = squares, term
+        if squares < least_squares - (0.0 if stribeck else _chance(residual[:, row]) / freedom):
+            least_squares, stribeck = squares, term
     return [*rest, *local, *([stribeck] if stribeck else [])]
 
 

@@ -81,8 +81,9 @@ class PhysicalIdentification:
             terms = ", ".join(f"{name} {value:.3g}" for name, value in self.other_terms.items())
             lines.append(f"robot files have no place for {terms}: the new files give the errors of 'new files'")
         if identification.unknown:
-            text = "combinations of parameters are not determined by this recording and stay near the file's"
-            lines.append(f"{len(identification.unknown)} {text}")
+            count = len(identification.unknown)
+            subject = f"{count} combination{'s' if count > 1 else ''} of parameters"
+            lines.append(f"this recording does not determine {subject}: the new files keep values near the old file's")
         return lines
 
 

@@ -127,8 +127,8 @@ def _iterated(
         leverage = np.sum(product(weighted_rows, inverse.T) ** 2, axis=1)
         freedom = np.array([_freedom(leverage[index == j]) for j in range(len(counts))])
         previous = noise
-        spread = [_deviation(residuals[index == j]) if n else 1.0 for j, n in enumerate(counts)]
-        noise = np.maximum(np.array(spread) / np.sqrt(freedom), floor)
+        deviations = [_deviation(residuals[index == j]) if n else 1.0 for j, n in enumerate(counts)]
+        noise = np.maximum(np.array(deviations) / np.sqrt(freedom), floor)
         weight = _huber(residuals, noise[index])
         if np.abs(noise / previous - 1.0).max() < CONVERGED:
             break
@@ -137,14 +137,14 @@ def _iterated(
     return _with_covariance(X, mask, residual, noise, freedom, beta, prior)
 
 
-def gram(rows: Array, others: Array | None = None) -> Array:
-    """Returns rows^T others (p, p) of rows (n, p); others: None for the rows themselves.
+def gram(rows: Array, columns: Array | None = None) -> Array:
+    """Returns rows^T columns (p, p) of (n, p) each; columns: None for the rows themselves.
 
     In products that are too small for threads of BLAS: these wait for each other at each step of a factorisation or
     product, which takes twice the time with two threads, and a hundred times where other processes use the processors.
     """
     blocks, p = _blocks_of(rows), rows.shape[1]
-    right = blocks if others is None else _blocks_of(others)
+    right = blocks if columns is None else _blocks_of(columns)
     total = np.zeros((p, p))
     for k in range(0, len(blocks), 64):  # bounds the memory
         total += np.sum(np.swapaxes(blocks[k : k + 64], 1, 2) @ right[k : k + 64], axis=0)

@@ -177,7 +177,7 @@ def filtered_again(motion: Motion) -> tuple[Motion, NDArray[np.bool_]]:
     ends that the second filter has samples of both sides, too.
     """
     q, v, a, dense_v = *(np.empty_like(motion.q) for _ in range(3)), []
-    far = np.zeros(len(motion.t), dtype=bool)
+    is_inner = np.zeros(len(motion.t), dtype=bool)
     distance = 2 * int(np.ceil(EDGE_CYCLES * motion.rate_hz / motion.cutoff_hz))
     for part, previous in zip(motion.parts(), motion.dense_v, strict=True):
         t = motion.t[part]
@@ -186,8 +186,8 @@ def filtered_again(motion: Motion) -> tuple[Motion, NDArray[np.bool_]]:
         dense_v.append(
             _derivatives(t, q[part], t[0] + np.arange(len(previous)) / (motion.thinning * motion.rate_hz))[0]
         )
-        far[part.start + distance : part.stop - distance] = True
-    return replace(motion, q=q, v=v, a=a, dense_v=tuple(dense_v)), far[kept_samples(motion)]
+        is_inner[part.start + distance : part.stop - distance] = True
+    return replace(motion, q=q, v=v, a=a, dense_v=tuple(dense_v)), is_inner[kept_samples(motion)]
 
 
 def at_rate(motion: Motion, function: Callable[[Array], Array]) -> Array:

@@ -149,9 +149,9 @@ class OwnEngine(Engine):
             return q, v if braked is None else np.where(np.isnan(braked), v, braked)
         v_begin = v
         for k in range(self.substeps):
-            held = None if braked is None else v_begin + (k + 1) / self.substeps * (braked - v_begin)
+            braked_speed = None if braked is None else v_begin + (k + 1) / self.substeps * (braked - v_begin)
             q, v = self._step(acceleration, q, v, dt_s / self.substeps, on=self.configuration)
-            q, v = self.closed_state(q, v, held)
+            q, v = self.closed_state(q, v, braked_speed)
         # Brakes at more joints than the loops leave free contradict each other: the loops win.
         return q, v if braked is None else self.closed_state(q, v, None)[1]
 

@@ -1,4 +1,4 @@
-"""Elastic gears with backlash in the plant, beside closed forms and event-driven solutions with tight tolerances."""
+"""Elastic gears with backlash in the plant, compared with closed forms and precise event-driven solutions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.graph.nodes.plant import report
-from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParameters, gear_facts, make_plant
+from dyn_service.graph.nodes.plant.actuators import gear_facts
+from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParameters, make_plant
 from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.support.documents import ConfigurationError
@@ -99,8 +100,8 @@ def test_natural_frequencies_with_a_free_and_with_a_held_rotor(tmp_path: Path, *
     centre = 0.01 if brakes else 0.01 * J / (I + J) + I / (I + J) * deflection
     np.testing.assert_allclose(q + deflection, centre, atol=1e-10)
     assert speed.any() != brakes
-    free, held = gear_facts(robot)["frequency_hz"]["turn"]
-    assert 2.0 * np.pi * (held if brakes else free) == pytest.approx(w, rel=1e-14)
+    free, locked = gear_facts(robot)["frequency_hz"]["turn"]
+    assert 2.0 * np.pi * (locked if brakes else free) == pytest.approx(w, rel=1e-14)
 
 
 def test_a_step_of_effort_against_the_matrix_exponential(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def two_gears(folder: Path, stiffness: tuple[float, float] | None, **changes):
 
 
 def test_coupled_gears_under_gravity_against_an_integrator_of_high_order(tmp_path: Path) -> None:
-    """Links by this package's forward dynamics without armature, rotors beside them, DOP853 at 1e-11."""
+    """Links by this package's forward dynamics without armature, rotors next to them, DOP853 at 1e-11."""
     stiffness, rotors, D, effort = (900.0, 400.0), np.array([0.3, 0.1]), 0.5, np.array([-9.0, -2.0])
     errors = []
     for rate_hz in (1000.0, 2000.0):
@@ -152,9 +153,9 @@ def test_coupled_gears_under_gravity_against_an_integrator_of_high_order(tmp_pat
         q, v, deflection, speed = run(robot, round(0.3 * rate_hz), effort)
         end = np.concatenate([q[-1], deflection[-1], v[-1], speed[-1]])
         errors.append((np.abs(end - expected).max() / np.abs(expected).max(), rate_hz * parts))
-    (coarse, fewer), (fine, more) = errors
+    (coarse, coarse_rate), (fine, fine_rate) = errors
     assert coarse < 1e-3
-    assert coarse / fine == pytest.approx((more / fewer) ** 2, rel=0.05)
+    assert coarse / fine == pytest.approx((fine_rate / coarse_rate) ** 2, rel=0.05)
 
 
 def test_a_stiff_gear_is_a_rigid_one(tmp_path: Path) -> None:
@@ -182,9 +183,9 @@ def test_motion_in_the_gap_is_free_and_impacts_keep_momentum_and_energy(tmp_path
     free = int(backlash / 2.0 / w_0 / DT)
     np.testing.assert_allclose(deflection[: free + 1], w_0 * DT * np.arange(free + 1), rtol=1e-13)
     assert not v[: free + 1].any()
-    after = free + int(np.pi / W / DT) + 2
+    end = free + int(np.pi / W / DT) + 2
     elastic = (J - I) / (J + I) * w_0, 2.0 * J / (J + I) * w_0
-    assert (speed[after], v[after]) == pytest.approx(elastic, rel=1e-9)
+    assert (speed[end], v[end]) == pytest.approx(elastic, rel=1e-9)
     np.testing.assert_allclose(J * speed + I * v, J * w_0, rtol=1e-12)
     np.testing.assert_allclose(energy(v, deflection, speed, backlash), 0.5 * J * w_0**2, rtol=1e-9)
     assert np.abs(deflection).max() > backlash / 2.0
@@ -282,7 +283,7 @@ def cycle_of(q) -> tuple[float, float]:
 
 
 def test_the_limit_cycle_of_a_position_loop_around_backlash(tmp_path: Path) -> None:
-    """Period and amplitude beside event-driven pieces; half of the step has less error. Without backlash the same loop
+    """Period and amplitude of event-driven pieces; half of the step has less error. Without backlash the same loop
     comes to rest.
     """
     start = np.array([0.02, 0.0, -0.01, 0.0])
@@ -325,8 +326,8 @@ def test_encoders_show_the_motor_or_the_link(tmp_path: Path, side: str) -> None:
         robot.write(np.zeros(2), brakes=True)
     reading = robot.read()
     np.testing.assert_allclose(robot.q, q, atol=1e-14)
-    shown = wind_up if side == "motor" else 0.0
-    np.testing.assert_allclose(reading.q, [q[0] + shown, q[1]], atol=1e-13)
+    difference = wind_up if side == "motor" else 0.0
+    np.testing.assert_allclose(reading.q, [q[0] + difference, q[1]], atol=1e-13)
     assert np.array_equal(reading.truth.q, robot.q)
     for _ in range(30):
         robot.write(weight + PUSH, brakes=False)
@@ -381,14 +382,14 @@ def test_a_rotor_at_its_velocity_limit_is_braked_from_the_begin_of_the_step(tmp_
     """A step that is done again begins with the state of gear and rotor before it."""
     _, robot, q = sagged(tmp_path)
     robot.set_state(q, np.array([49.9, 0.0]))
-    before = robot.gears.state
+    initial = robot.gears.state
     robot.write(np.array([200.0, 0.0]), brakes=False)
     assert robot.read().fault == "velocity"
     assert "shoulder" in robot.read().reason
     assert robot.gears.speed[0] == pytest.approx(49.9 * (1.0 - DT / robot.brake_s), rel=1e-14)
     _, other, _ = sagged(tmp_path)
     other.set_state(q, np.array([49.9, 0.0]))
-    assert all(map(np.array_equal, before, other.gears.state))
+    assert all(map(np.array_equal, initial, other.gears.state))
     other.write(np.zeros(2), brakes=True)
     assert np.array_equal(other.q, robot.q)
     assert all(map(np.array_equal, other.gears.state, robot.gears.state))
@@ -396,18 +397,18 @@ def test_a_rotor_at_its_velocity_limit_is_braked_from_the_begin_of_the_step(tmp_
 
 def test_reset_of_state_returns_rotors_and_gears(tmp_path: Path) -> None:
     _, robot, q = sagged(tmp_path)
-    before = robot.gears.state
+    initial = robot.gears.state
     run(robot, 20, np.array([30.0, 0.0]))
-    assert robot.gears.deflection != before[0]
+    assert robot.gears.deflection != initial[0]
     robot.set_state(q, np.array([0.3, 0.1]))
-    assert all(map(np.array_equal, robot.gears.state[::2], before[::2]))
+    assert all(map(np.array_equal, robot.gears.state[::2], initial[::2]))
     assert robot.gears.speed.tolist() == [0.3]
     no_load = robot_of(tmp_path, turn=motor(gear_stiffness=K, backlash=0.1))
     assert plant_of(no_load).robot.gears.deflection.tolist() == [0.0]  # the middle of the gap
 
 
 def test_the_back_emf_is_that_of_the_rotor(tmp_path: Path) -> None:
-    """tau = N K_t (U - N K_t w) / R with w at the begin of the step, while the link still stands in its gap."""
+    """tau = N K_t (U - N K_t w) / R with w at the begin of the step, while the link is at rest in its gap."""
     gear = motor(gear_stiffness=K, backlash=1.0, resistance=0.8, voltage_limit=24.0)
     robot = plant_of(robot_of(tmp_path, turn=gear)).robot
     gain, w = N * 0.05, 0.0
@@ -427,8 +428,8 @@ def test_a_payload_slows_the_oscillation_of_a_running_plant(tmp_path: Path) -> N
     changes = PlantChanges(plant, model, p)
     changes.set_payload(Payload("table", 2.0, np.array([0.1, 0.0, 0.0])))
     robot = plant.robot
-    held = np.sqrt(K / (I + 0.02)) / (2.0 * np.pi)
-    assert gear_facts(robot)["frequency_hz"]["turn"][1] == pytest.approx(held, rel=1e-14)
+    locked = np.sqrt(K / (I + 0.02)) / (2.0 * np.pi)
+    assert gear_facts(robot)["frequency_hz"]["turn"][1] == pytest.approx(locked, rel=1e-14)
     robot.gears.state = np.array([0.01]), np.zeros(1), np.zeros(1)
     _, _, deflection, _ = run(robot, 100)
     w, h = np.sqrt(K * (1.0 / J + 1.0 / (I + 0.02))), DT / robot.gears.parts
@@ -450,8 +451,8 @@ def test_gears_move_links_of_every_engine(tmp_path: Path, engine: dict) -> None:
     _, v, deflection, speed = run(robot, 40)
     h, t = DT / robot.gears.parts, DT * np.arange(41)
     decay = W**2 * h / 4.0 * J / (I + J) if "integrator" in engine else 0.0
-    bound = W * t[-1] * (W * h) ** 2 / 12.0 + decay / W  # of the frequency, and of the phase of a damped cosine
-    np.testing.assert_allclose(deflection, 0.01 * np.exp(-decay * t) * np.cos(W * t), atol=0.01 * bound)
+    error = W * t[-1] * (W * h) ** 2 / 12.0 + decay / W  # of the frequency, and of the phase of a damped cosine
+    np.testing.assert_allclose(deflection, 0.01 * np.exp(-decay * t) * np.cos(W * t), atol=0.01 * error)
     np.testing.assert_allclose(J * speed + I * v, 0.0, atol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Motors in FMUs, called by fmpy: beside the plant step by step, and beside closed forms."""
+"""Motors in FMUs, called by fmpy, compared with the plant step by step and with closed forms."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def test_a_unit_is_the_plant_step_by_step(tmp_path: Path, version: int) -> None:
             motors = plant.robot.motors
             # the unit's exp, and its sums of RK4, may differ in the last bit, which 300 steps of a pendulum enlarge
             np.testing.assert_allclose(unit.get("velocity"), plant.v, rtol=1e-9, atol=1e-9)
-            two, one = unit.get("current")  # those with heat first
-            np.testing.assert_allclose([one, two], motors.current[:2], rtol=1e-9, atol=1e-9)
+            second, first = unit.get("current")  # those with heat first
+            np.testing.assert_allclose([first, second], motors.current[:2], rtol=1e-9, atol=1e-9)
             np.testing.assert_allclose(unit.get("winding_temperature"), motors.celsius[1:2], rtol=1e-10)
     counts = {"current": motors.current_limited, "heat": motors.heat_limited, "voltage": motors.voltage_limited}
     assert {name: (n > 10).tolist()[:2] for name, n in counts.items()} == {

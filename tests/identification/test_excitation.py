@@ -206,10 +206,10 @@ def test_slopes_of_limits_are_those_of_differences() -> None:
         for j in range(4):
             change = np.zeros((4, 1, 4))
             change[k, 0, j] = step
-            changed = [states + sign * change for sign in (1.0, -1.0)]
-            after, before = (problem.limits(Reference(*x[:3]), x[3])[0] for x in changed)
+            sides = [states + sign * change for sign in (1.0, -1.0)]
+            high, low = (problem.limits(Reference(*x[:3]), x[3])[0] for x in sides)
             # second differences of efforts, and rounding
-            assert np.allclose((after - before) / (2.0 * step), slopes[:, :, k, j], rtol=1e-5, atol=1e-6)
+            assert np.allclose((high - low) / (2.0 * step), slopes[:, :, k, j], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

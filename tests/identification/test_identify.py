@@ -140,10 +140,10 @@ def test_widths_that_differ_from_the_file_are_no_other_friction(robot: str, seed
     model = part_of("solo12", LEG) if robot == "leg" else Robot.from_file(URDF / "scara.urdf")
     errors = Errors().scaled(noise)
     experiment = Experiment.of(model, seed, duration_s=8.0, rate_hz=250.0, errors=errors, widths=(0.02, 0.3))
-    found = identify(model, experiment.recording(0), check=0.0)
-    ratio = list((found.estimate - experiment.truth) / found.standard_errors)
+    result = identify(model, experiment.recording(0), check=0.0)
+    ratio = list((result.estimate - experiment.truth) / result.standard_errors)
     for name, numbers in experiment.numbers.joints.items():
-        joint = found.friction[name]
+        joint = result.friction[name]
         assert set(joint.values) == {"viscous", "coulomb"}, joint
         truth = {"viscous": numbers.damping, "coulomb": numbers.friction, "width": numbers.friction_width}
         for kind, value in {**joint.values, "width": joint.width}.items():
@@ -155,8 +155,8 @@ def test_widths_that_differ_from_the_file_are_no_other_friction(robot: str, seed
 def test_standard_errors_contain_what_filters_change() -> None:
     """Exact positions and efforts, so that errors are those of filters: some are 3 standard errors of the residual."""
     experiment = Experiment.of(part_of("solo12", LEG), 1, 20.0, 125.0, Errors().scaled(0.0))
-    found = identify(experiment.robot, experiment.recording(0), check=0.0)
-    assert np.abs((found.estimate - experiment.truth) / found.standard_errors).max() < 1.5
+    result = identify(experiment.robot, experiment.recording(0), check=0.0)
+    assert np.abs((result.estimate - experiment.truth) / result.standard_errors).max() < 1.5
 
 
 def test_an_error_of_efforts_moves_the_estimate_by_its_standard_error() -> None:
@@ -164,8 +164,8 @@ def test_an_error_of_efforts_moves_the_estimate_by_its_standard_error() -> None:
     X, noise = rng.standard_normal((200, 2, 3)), 0.1 * rng.standard_normal((200, 2))
     mask, move = rng.random((200, 2)) < 0.9, np.array([0.02, -0.01, 0.005])
     whole = solve(X, noise, mask, 1e-9 * np.eye(3), np.zeros(3))
-    added = whole.with_error(X, mask, X @ move).covariance - whole.covariance
-    np.testing.assert_allclose(added, np.outer(move, move), rtol=1e-6)
+    increase = whole.with_error(X, mask, X @ move).covariance - whole.covariance
+    np.testing.assert_allclose(increase, np.outer(move, move), rtol=1e-6)
 
 
 def test_friction_in_a_thinned_motion_is_that_of_the_recording() -> None:
@@ -186,8 +186,8 @@ def test_friction_in_a_thinned_motion_is_that_of_the_recording() -> None:
 @pytest.mark.parametrize("kind", ["viscous", "coulomb", "offset", "asymmetric", "stribeck"])
 def test_slopes_of_friction_are_those_of_differences(kind: str, name: str) -> None:
     v, term, step = np.linspace(-2.0, 2.0, 41)[:, None], FrictionTerm("a", 0, kind, 0.3, 0.7), 1e-6
-    after, before = (replace(term, **{name: getattr(term, name) * np.exp(x)}).column(v) for x in (step, -step))
-    np.testing.assert_allclose(term.slope(v, name), (after - before) / (2.0 * step), atol=1e-8)
+    high, low = (replace(term, **{name: getattr(term, name) * np.exp(x)}).column(v) for x in (step, -step))
+    np.testing.assert_allclose(term.slope(v, name), (high - low) / (2.0 * step), atol=1e-8)
 
 
 def test_products_without_threads_are_products() -> None:

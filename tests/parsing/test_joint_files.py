@@ -377,7 +377,7 @@ def test_the_reduction_of_a_controlled_joint_is_that_of_its_rotor(tmp_path: Path
 )
 def test_torque_constants_that_are_not_used(elements: str, kind: str, note: str) -> None:
     described = read_text(ARM.format(more=elements))
-    assert (kind, note) in [(listed.kind, listed.text) for listed in described.notes]
+    assert (kind, note) in [(x.kind, x.text) for x in described.notes]
     assert not [joint for joint in described.joints if joint.motor is not None]
     # a rotor next to a wrong constant acts
     assert tree_of(described).passive.armature.any() == (ROTOR in elements)

@@ -1,4 +1,4 @@
-"""Motors and effort limits of MJCF beside MuJoCo's compiled model, and the plant's motor beside its actuator force."""
+"""Motors and effort limits of MJCF compared with MuJoCo: its compiled model, and its actuator force."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_the_voltage_limit_is_that_of_the_input(attributes: str, voltage: float,
     text = mjcf(f'<dcmotor joint="hinge" {attributes}/>')
     mujoco.MjModel.from_xml_string(text)  # MuJoCo accepts it
     assert joint_of(text).motor.voltage_limit == voltage
-    assert not note or any(note in listed for listed in notes_of(text))
+    assert not note or any(note in line for line in notes_of(text))
 
 
 UNUSED = {
@@ -128,9 +128,9 @@ UNUSED = {
 def test_what_a_motor_does_not_have_is_reported(attributes: str, note: str) -> None:
     text = mjcf(f'<dcmotor joint="hinge" {attributes}/>')
     mujoco.MjModel.from_xml_string(text)
-    (listed,) = [listed for listed in notes_of(text) if "motor" in listed and "force is not applied" not in listed
-                 and not listed.startswith("motor of joint")]  # fmt: skip
-    assert note in listed
+    (line,) = [line for line in notes_of(text) if "motor" in line and "force is not applied" not in line
+               and not line.startswith("motor of joint")]  # fmt: skip
+    assert note in line
     assert (joint_of(text).motor is None) is note.startswith("its motor is ignored")
 
 
@@ -217,14 +217,14 @@ def test_the_plant_has_the_forces_of_mujoco() -> None:
             mujoco.mj_forward(model, data)
             # a command of the current that this voltage drives through a winding without limits
             commanded = N * 0.05 * (share * U * np.array([1.0, -1.0]) - N * 0.05 * v) / 2.0
-            acting = plant_effort(plant, np.full(2, v), commanded.tolist())
+            effort = plant_effort(plant, np.full(2, v), commanded.tolist())
             # opposite voltages of a motor with a negative gear; a few roundings
-            np.testing.assert_allclose(acting, data.qfrc_actuator, rtol=1e-13, atol=1e-13)
+            np.testing.assert_allclose(effort, data.qfrc_actuator, rtol=1e-13, atol=1e-13)
         for sign in (-1.0, 1.0):  # beyond all limits
             data.ctrl[:] = sign * U, -sign * U
             mujoco.mj_forward(model, data)
-            acting = plant_effort(plant, np.full(2, v), [sign * 1e4, sign * 1e4])
-            np.testing.assert_allclose(acting, data.qfrc_actuator, rtol=1e-13, atol=1e-13)
+            effort = plant_effort(plant, np.full(2, v), [sign * 1e4, sign * 1e4])
+            np.testing.assert_allclose(effort, data.qfrc_actuator, rtol=1e-13, atol=1e-13)
 
 
 def test_the_plant_steps_with_the_motor_of_the_file() -> None:
@@ -281,6 +281,6 @@ def test_the_joint_file_wins_field_by_field(tmp_path: Path) -> None:
         ambient_celsius=22.0,
     )
     assert joint.armature == joint_of(text).armature == N**2 * 1e-4
-    read, written = (note.text for note in described.notes if note.text.startswith("motor of"))
-    assert unnamed(read, "joint 'hinge'", f"torque_constant {of_file.torque_constant:g}", "current_limit 5") == []
-    assert unnamed(written, "joints.yaml:3", f"of the robot's file: {of_file}") == []
+    of_robot, of_joint_file = (note.text for note in described.notes if note.text.startswith("motor of"))
+    assert unnamed(of_robot, "joint 'hinge'", f"torque_constant {of_file.torque_constant:g}", "current_limit 5") == []
+    assert unnamed(of_joint_file, "joints.yaml:3", f"of the robot's file: {of_file}") == []

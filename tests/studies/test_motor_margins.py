@@ -1,4 +1,4 @@
-"""Margins of motors in design loads and duty cycles: one pendulum beside its closed forms."""
+"""Margins of motors in design loads and duty cycles: one pendulum compared with its closed forms."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ SECOND = f"""<link name="tip"><inertial><origin xyz="1 0 0"/><mass value="1e-9"/
 <joint name="wrist" type="continuous"><parent link="rod"/><child link="tip"/><axis xyz="0 1 0"/></joint>"""
 
 
-def pendulum(folder: Path, motor: str, more: str = "", text: str = PENDULUM) -> Robot:
+def pendulum(folder: Path, motor: str, elements: str = "", text: str = PENDULUM) -> Robot:
     (folder / "joints.yaml").write_text(f"robot: pendulum\nmotors:\n  swing: {{{motor}}}\n")
-    return Robot.from_text(text.format(more=more), joints=folder / "joints.yaml")
+    return Robot.from_text(text.format(more=elements), joints=folder / "joints.yaml")
 
 
 def test_current_and_voltage_of_states(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_a_constant_duty_cycle_heats_by_the_exponential(tmp_path: Path) -> None:
     """Held at q with the current i: theta = R_th R i^2 (1 - exp(-t / T)), repeated without end R_th R i^2."""
     robot = pendulum(tmp_path, f"{LIMITED}, {HEAT}")
     t, angle = np.linspace(0.0, 45.0, 91), 0.7
-    still = np.zeros((len(t), 1))
-    (row,) = duty_cycle(robot, {"t": t, "q": still + angle, "v": still, "a": still})
+    zeros = np.zeros((len(t), 1))
+    (row,) = duty_cycle(robot, {"t": t, "q": zeros + angle, "v": zeros, "a": zeros})
     current = WEIGHT * np.sin(angle) / GAIN
     rise = R_TH * R * current**2
     assert row["celsius"] == pytest.approx(AMBIENT + rise * -np.expm1(-45.0 / T), rel=1e-12)

@@ -129,10 +129,7 @@ def export_fmu(
     models |= {"MODEL_IMU": function_of(robot, *chosen("imu"), prefix)} if imus else {}
     functions, variables = [*models.values()], _variables(robot, dt)
     variables += _parameters(robot, carrier >= 0, rate_of_joint)
-    variables += _motor_outputs(robot, motor_of_entry)
-    for quantity, spec in row_of("imu").outputs.items():
-        names = [f"{quantity}.{link}.{axis}" for link in imus for axis in "xyz"]
-        variables += [_Variable(name, "output", "continuous", spec.text, spec.unit) for name in names]
+    variables += _motor_outputs(robot, motor_of_entry) + _imu_outputs(imus)
     fingerprint = repr(
         (robot.tree.fingerprint, version, integrator, effort_limits, prefix, payload, variables, motor_of_entry)
     )
@@ -150,11 +147,8 @@ def export_fmu(
     folder = f"{system}64" if (version, processor) == (2, "x86_64") else f"{processor}-{system}"
     library = _compiled(sources, object_code(functions, machine)[0], machine, target)
     files = {f"binaries/{folder}/{prefix}{machine.ending}": library}
-    kernels_in_c = _in_c(functions)
-    source_names = ["fmu.c", "kernels.c"] if kernels_in_c else []
-    if kernels_in_c:
-        files |= {f"sources/{file}": text.encode() for file, text in {**sources, "kernels.c": kernels_in_c}.items()}
-        files |= {"sources/buildDescription.xml": _build_description(prefix, source_names)} if version == 3 else {}
+    source_names, source_files = _source_files(sources, _in_c(functions), version, prefix)
+    files |= source_files
     files["modelDescription.xml"] = _description(robot, prefix, version, variables, token, dt, source_names)
     _write(path, files)
     return path
@@ -179,6 +173,17 @@ def _checked_system(robot: Robot, version: int, dt: float, machine: Target) -> s
     if "apple" in machine.triple:
         return "darwin"
     raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
+
+
+def _source_files(
+    sources: Mapping[str, str], kernels: str, version: int, prefix: str
+) -> tuple[list[str], dict[str, bytes]]:
+    """Returns the names of the C files of an FMU, and its source files by path; none if the kernels have no C code."""
+    if not kernels:
+        return [], {}
+    names = ["fmu.c", "kernels.c"]
+    files = {f"sources/{file}": text.encode() for file, text in {**sources, "kernels.c": kernels}.items()}
+    return names, files | ({"sources/buildDescription.xml": _build_description(prefix, names)} if version == 3 else {})
 
 
 def _build_description(prefix: str, sources: Sequence[str]) -> bytes:
@@ -306,6 +311,16 @@ def _motor_outputs(robot: Robot, motors: Mapping[int, Motor]) -> list[_Variable]
     return [
         *(_Variable(f"current.{names[k]}", *output, "current of the motor in the last step", "A") for k in motors),
         *(_Variable(f"winding_temperature.{names[k]}", *output, "temperature of the winding", "degC") for k in hot),
+    ]
+
+
+def _imu_outputs(links: Sequence[str]) -> list[_Variable]:
+    """Returns the variables of inertial measurement units on links, in the order of `fmu.c`."""
+    return [
+        _Variable(f"{quantity}.{link}.{axis}", "output", "continuous", spec.text, spec.unit)
+        for quantity, spec in row_of("imu").outputs.items()
+        for link in links
+        for axis in "xyz"
     ]
 
 

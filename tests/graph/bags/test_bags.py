@@ -235,8 +235,8 @@ def test_states_of_an_earlier_plant_are_read_and_played(tmp_path: Path, socket_f
     """Without the last fields: they have their defaults. `dyn bag play` publishes only messages of the own type."""
     path, fields = tmp_path / "earlier.mcap", schema(PlantState).splitlines()
     assert fields[-2:] == ["string reason", "float64 answer_timeout"]
-    sent = PlantState(1, 4, 0.1, ("a",), [0.5], [0.1], [2.0], "active", "", 0.0, 1, True, 2, 1e-3, "f" * 32)
-    values = msgspec.structs.asdict(sent)
+    state = PlantState(1, 4, 0.1, ("a",), [0.5], [0.1], [2.0], "active", "", 0.0, 1, True, 2, 1e-3, "f" * 32)
+    values = msgspec.structs.asdict(state)
     del values["answer_timeout"]
     with path.open("wb") as stream:
         writer = Ros2Writer(stream)
@@ -244,7 +244,7 @@ def test_states_of_an_earlier_plant_are_read_and_played(tmp_path: Path, socket_f
         writer.write_message("/plant_state", earlier, values, 1, 1)
         writer.finish()
     with BagReader(path) as reader:
-        assert [recorded.message for recorded in reader.messages()] == [sent]
+        assert [recorded.message for recorded in reader.messages()] == [state]
         player = Player(reader, [], socket_folder, say=print)
         try:
             player.run(lambda: True, delay_s=0.0)

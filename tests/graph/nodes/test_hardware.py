@@ -312,11 +312,11 @@ def test_a_driver_that_takes_currents_gets_and_gives_them_by_the_gains_of_the_jo
     with pytest.raises(DynError, match="driver_effort: expected a driver"):
         make_plant(robot, PlantParameters(robot="-", driver_effort="current"), session=1)
     # Joints without a drive have no motor: those that loops move, and the root of a floating robot.
-    for name, root, driven in (("four_bar", "fixed", "crank_joint"), ("pendulum", "floating", "hinge")):
-        joints.write_text(f"robot: {name}\nmotors:\n  {driven}: {{torque_constant: 0.1, gear_ratio: 20}}\n")
+    for name, root, drive in (("four_bar", "fixed", "crank_joint"), ("pendulum", "floating", "hinge")):
+        joints.write_text(f"robot: {name}\nmotors:\n  {drive}: {{torque_constant: 0.1, gear_ratio: 20}}\n")
         robot = Robot.from_urdf(URDF / f"{name}.urdf", joints=joints, root=root)
         hardware = make_plant(robot, PlantParameters(robot="-", **settings), session=1).robot
-        only = np.array([joint == driven for joint in robot.configuration.velocity_joints])
-        hardware.write(np.where(only, 3.0, 0.0), brakes=False)
-        assert hardware.hardware.currents.tolist() == np.where(only, 1.5, 0.0).tolist()
-        assert hardware.read().effort.tolist() == np.where(only, 3.0, 0.0).tolist()
+        has_drive = np.array([joint == drive for joint in robot.configuration.velocity_joints])
+        hardware.write(np.where(has_drive, 3.0, 0.0), brakes=False)
+        assert hardware.hardware.currents.tolist() == np.where(has_drive, 1.5, 0.0).tolist()
+        assert hardware.read().effort.tolist() == np.where(has_drive, 3.0, 0.0).tolist()

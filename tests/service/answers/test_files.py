@@ -90,7 +90,7 @@ def test_loaded_over_a_socket(name: str, paths: dict[str, Path], tcp_server: Ser
 
 
 def test_notes_of_a_remote_robot_have_the_numbers_of_their_rules(tcp_server: Server) -> None:
-    """A mass below 1e-6 kg is a finding; the geometry that dynamics does not use is none."""
+    """A mass below 1e-6 kg is a finding; the geometry that dynamics does not use is not."""
     text = (URDF / "pendulum.urdf").read_text("utf-8").replace('name="pendulum"', 'name="light"', 1)
     with Client(tcp_server.endpoints[0], timeout_s=240.0) as client:
         for mass in ("1", "1e-7"):

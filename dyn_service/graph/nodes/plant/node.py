@@ -45,13 +45,12 @@ from dyn_service.graph.middleware.pacing import Lateness, Pacer, precise_sleep
 from dyn_service.graph.middleware.pubsub import Publisher
 from dyn_service.graph.middleware.telemetry import ROUNDING_S
 from dyn_service.graph.nodes.plant import report, srvs
+from dyn_service.graph.nodes.plant.actuators import engine_inputs, gear_facts
 from dyn_service.graph.nodes.plant.factory import (
     PlantParameters,
     closed_position,
     differences,
-    engine_inputs,
     first_position,
-    gear_facts,
     make_engine,
     make_plant,
     prepare,
