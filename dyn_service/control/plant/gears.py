@@ -123,19 +123,14 @@ class Gears:
         """
         h, effort, sum_of_efforts = dt_s / self.parts, effort.copy(), np.zeros_like(self.effort)
         motor, speed_at_begin, v_at_begin = effort[self.entries], self.speed, v
-        brakes = None
-        if braked is not None:
-            brakes = braked.copy()
-            brakes[self.entries] = np.nan
-        brakes_links = brakes is not None and not np.isnan(brakes).all()
+        rotors_braked = None if braked is None else braked[self.entries]
+        links_braked = None if braked is None else self._links_braked(braked)
         self._contact_wrenches = []
         for k in range(self.parts):
-            share, link_brakes, speed = (k + 1) / self.parts, None, None
-            if braked is not None:
-                speed = speed_at_begin + share * (braked[self.entries] - speed_at_begin)
-            if brakes is not None and brakes_links:
-                link_brakes = v_at_begin + share * (brakes - v_at_begin)
-            q, v = self._part(engine, q, v, effort, motor, h, speed, link_brakes)
+            share = (k + 1) / self.parts
+            speed_braked = None if rotors_braked is None else speed_at_begin + share * (rotors_braked - speed_at_begin)
+            v_braked = None if links_braked is None else v_at_begin + share * (links_braked - v_at_begin)
+            q, v = self._part(engine, q, v, effort, motor, h, speed_braked, v_braked)
             sum_of_efforts += self.effort
             if self.records_contacts:
                 self._contact_wrenches += engine.contact_wrenches()
@@ -172,6 +167,14 @@ class Gears:
         free, locked = (np.sqrt(self.stiffness * x) for x in (link + 1.0 / self.rotor_inertia, link))
         return free / (2.0 * np.pi), locked / (2.0 * np.pi)
 
+    def _links_braked(self, braked: Array) -> Array | None:
+        """Returns the velocities (nv,) to which brakes bring links, NaN where a rotor is braked instead; None if no
+        brake acts on a link.
+        """
+        links_braked = braked.copy()
+        links_braked[self.entries] = np.nan
+        return None if np.isnan(links_braked).all() else links_braked
+
     def _part(
         self,
         engine: Engine,
@@ -180,18 +183,22 @@ class Gears:
         effort: Array,
         motor: Array,
         h: float,
-        speed: Array | None,
-        brakes: Array | None,
+        speed_braked: Array | None,
+        v_braked: Array | None,
     ) -> tuple[Array, Array]:
-        """Returns the links' state after h. speed: of the rotors at the end, if brakes hold them."""
+        """Returns the links' state after a part of h, s, and moves the rotors.
+
+        effort: (nv,), whose entries of gears are replaced. motor: (g,), efforts of the motors. speed_braked (g,),
+        v_braked (nv,): of rotors and links at the end, if brakes act on them.
+        """
         rounding = self.stiffness * _ROUNDING * (1.0 + np.abs(q).max())
-        # of a Newton step with the usual mobility of links; a wrong one costs iterations only
+        # the share of a Newton step, with the mobility of links at neutral; another mobility costs iterations only
         newton = 1.0 / (1.0 + (self.stiffness * h / 2.0 + self.damping) * h / 2.0 * self._mobility)
         tau = self._mean_effort(self.deflection + h * (self.speed - v[self.entries]), h)
         for _ in range(_MAX_ITERATIONS):
             effort[self.entries] = tau
-            q_end, v_end = engine.step(q, v, effort, h, brakes)
-            speed_end = self.speed + h / self.rotor_inertia * (motor - tau) if speed is None else speed
+            q_end, v_end = engine.step(q, v, effort, h, v_braked)
+            speed_end = self.speed + h / self.rotor_inertia * (motor - tau) if speed_braked is None else speed_braked
             turn = h / 2.0 * (self.speed + speed_end)
             deflection = self.deflection + turn - self.configuration.difference(q, q_end)[self.entries]
             change = self._mean_effort(deflection, h) - tau
