@@ -158,10 +158,10 @@ def with_joint_file(description: Description, source: str | os.PathLike[str] | D
         notes.append(Note("changed", f"joint '{name}'", text, joints[name].line))
     for name, parameters in file.motors.items():
         text = f"motor of {document.file}:{document.lines['motors', name]}"
-        read_motor = joints[name].motor if name in joints else None
-        if read_motor is not None and isinstance(parameters, Mapping):
-            parameters = {**msgspec.to_builtins(read_motor), **parameters}
-            text = f"{text}, and of the robot's file: {read_motor}"
+        file_motor = joints[name].motor if name in joints else None
+        if file_motor is not None and isinstance(parameters, Mapping):
+            parameters = {**msgspec.to_builtins(file_motor), **parameters}
+            text = f"{text}, and of the robot's file: {file_motor}"
         motor = document.convert(parameters, Motor, ("motors", name))
         joints[name] = _with_motor(joints, name, motor, entries.get(name, JointEntry()), document)
         notes.append(Note("changed", f"joint '{name}'", text, joints[name].line))

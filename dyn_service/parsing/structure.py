@@ -771,6 +771,7 @@ def _limits(description: Description, sizes: _Sizes) -> Iterator[Note]:
 
 
 def _is_fast(bounds: Sequence[float], velocity: float) -> bool:
+    """Whether a velocity limit, rad/s, of a joint with stops is probably in degrees; 100 is a usual placeholder."""
     slowest, fastest = FASTEST
     is_stopped = max(map(abs, bounds)) <= TWO_TURNS or any(map(_reads_like_degrees, bounds))
     return is_stopped and slowest <= velocity <= fastest and velocity == round(velocity) and velocity != 100.0

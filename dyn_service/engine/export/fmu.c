@@ -185,7 +185,7 @@ static const Numbers *changed(const double *x, Numbers *to) { return (void)x, (v
 
 static double clipped(double x, double limit) { return fmin(fmax(x, -limit), limit); }
 
-/* that act: those given, within the limits of efforts and motors; `motors.py` of the plant has the equations */
+/* Returns the acting efforts: the inputs within the limits of efforts and motors, control/plant/motors.py. */
 static const double *efforts(const State *s, double *tau, double *current)
 {
     const double *x = s->x;

@@ -205,10 +205,10 @@ def _parts_of_step(gears: Gears, p: PlantParameters, names: Sequence[str]) -> in
     if parts > MAX_PARTS:
         slopes = gears.stiffness if oscillation > decay else gears.damping
         stiffest = names[gears.entries[np.argmax(slopes / gears.rotor_inertia)]]
-        cause = "oscillates with" if oscillation > decay else "is damped with"
+        motion, unit = ("oscillates with", "rad/s") if oscillation > decay else ("is damped with", "1/s")
         raise InvalidArgumentError(
-            f"rate_hz is {p.rate_hz:g}: a gear {cause} {max(oscillation, decay):.4g} rad/s, the stiffest for its rotor "
-            f"is that of '{stiffest}'; expected at least {p.rate_hz * parts / MAX_PARTS:.4g} Hz, or no "
+            f"rate_hz is {p.rate_hz:g}: a gear {motion} {max(oscillation, decay):.4g} {unit}, the stiffest for its "
+            f"rotor is that of '{stiffest}'; expected at least {p.rate_hz * parts / MAX_PARTS:.4g} Hz, or no "
             "gear_stiffness, because a gear that stiff is rigid",
             path="rate_hz",
         )
