@@ -111,12 +111,7 @@ def export_fmu(
     machine, step = target_of(target), chosen(f"step:{integrator}")
     system = _checked_system(robot, version, dt, machine)
     reject_existing("file", path, force)
-    if robot.closed_motion is not None and (payload is not None or friction):
-        raise UnimplementedError(
-            f"the FMU of robot '{robot.name}', which has closed loops, has no parameters of payload and friction: "
-            "export robot.with_payload(..) or robot.overlaid(..)",
-            path="friction" if payload is None else "payload",
-        )
+    _check_parameters_of_loops(robot, payload, friction)
     check_step(robot, dt, integrator)
     imus = links_of(robot, "imus", imus)
     carrier, places = _carrier(robot, payload), [robot.evaluator.model.index_of(link, "imus") for link in imus]
@@ -173,6 +168,16 @@ def _checked_system(robot: Robot, version: int, dt: float, machine: Target) -> s
     if "apple" in machine.triple:
         return "darwin"
     raise UnimplementedError(f"FMUs are written for Linux and macOS, not for {machine.triple}", path="target")
+
+
+def _check_parameters_of_loops(robot: Robot, payload: str | None, friction: bool) -> None:
+    """Refuses parameters that the functions of closed loops do not take, by UnimplementedError."""
+    if robot.closed_motion is not None and (payload is not None or friction):
+        raise UnimplementedError(
+            f"the FMU of robot '{robot.name}', which has closed loops, has no parameters of payload and friction: "
+            "export robot.with_payload(..) or robot.overlaid(..)",
+            path="friction" if payload is None else "payload",
+        )
 
 
 def _source_files(
