@@ -203,7 +203,7 @@ class WrongPayload(PlantFault):
 
 @dataclass(frozen=True)
 class HotMotor(PlantFault):
-    """The winding of a joint's motor is at `celsius` when the run begins. The joint file has the motor's heat."""
+    """The winding of a joint's motor is at `celsius` when the run begins. The robot's files have the motor's heat."""
 
     joint: str
     celsius: float = field(metadata=_FINITE)
@@ -218,8 +218,8 @@ class HotMotor(PlantFault):
 
 @dataclass(frozen=True)
 class WornGear(PlantFault):
-    """The gear of a joint's motor has a wider gap, `backlash` rad | m at the joint, than the joint file says. The joint
-    file has the gear's stiffness.
+    """The gear of a joint's motor has a wider gap, `backlash` rad | m at the joint, than in the joint file, which has
+    the gear's stiffness.
     """
 
     joint: str
@@ -235,7 +235,7 @@ class WornGear(PlantFault):
 
 @dataclass(frozen=True)
 class SaggingSupply(PlantFault):
-    """The supply gives a share, 0 to 1, of the voltage limits of all motors. The joint file has these limits."""
+    """The supply gives a share, 0 to 1, of the voltage limits of all motors, which the robot's files have."""
 
     share: float = field(metadata=_SHARE)
 

@@ -35,7 +35,7 @@ class EffortGain(NamedTuple):
 
 
 def file_gains(robot: Robot) -> dict[str, float]:
-    """Returns N K of each joint whose motor the robot's joint file gives, N m/A | N/A."""
+    """Returns N K, N m/A | N/A, of each joint with a motor in the robot's files."""
     return {joint.name: joint.motor.gain for joint in robot.as_described.joints if joint.motor is not None}
 
 

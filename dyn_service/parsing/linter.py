@@ -67,7 +67,7 @@ HYDROGEN_KG_M3 = 0.08
 UNEQUAL = 5.0
 """Ratio of masses, or of k^2, of links on two sides from which they are doubted."""
 FEWEST_PAIRS = 4
-"""Pairs of links from which a robot is meant to be symmetric: fewer may be alike by chance."""
+"""Least number of pairs of links that show whether a robot is symmetric: fewer may be alike by chance."""
 MIRRORED, UNMIRRORED = (0.1, 1.02), (0.5, 1.1)
 """Distance from the mirror image relative to the radius of gyration, and ratio of masses: up to the first a pair is
 symmetric, from the second on it is doubted. In most humanoids and quadrupeds nine pairs of ten are within the first."""

@@ -311,6 +311,7 @@ class OtherSections:
     def _rotor(
         self, values: Values, place: Place, ratio: float, joint_name: str | None, joints: dict[str, Joint]
     ) -> None:
+        """Adds armature and damping of an actuator to its joint."""
         rotor_numbers = {part: values.numbers(part, 1, 3) for part in ("armature", "damping")}
         # Rotor properties act through the gear on the joint, hence with the ratio squared.
         additions = {

@@ -453,10 +453,10 @@ class ActuatorParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tru
 
     effort_limit: N m | N, one per effort, of the motor itself; empty is unlimited. delay_steps: steps before a command
     takes effect. lag_s: s, time constant of the lag after the delay, one number or one per effort; 0 is no lag.
-    winding_celsius: of a joint file's motors at the begin, by joint; else their ambient_celsius. supply_sags: times in
-    which the supply gives a share of these motors' voltage limits, such as {share: 0.5, from_s: 1, until_s: 2}.
-    encoder_side: of joints with elastic gears, what encoders and controllers are shown: the motor's position through
-    the gear ratio, or the link's. backlash: rad | m, by joint, in place of the joint file's, such as a worn gear's.
+    winding_celsius: of motors at the begin, by joint; else their ambient_celsius. supply_sags: times in which the
+    supply gives a share of the motors' voltage limits, such as {share: 0.5, from_s: 1, until_s: 2}. encoder_side: what
+    encoders of joints with elastic gears measure: the motor's position through the gear ratio, or the link's.
+    backlash: rad | m, by joint; replaces the joint file's, such as by a worn gear's.
     """
 
     effort_limit: list[float] = []
@@ -522,7 +522,7 @@ class PlantParameters(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     driver: path of a Python file whose `connect` returns a real robot, see `control/plant/plant.py`.
     driver_settings: passed to `connect`. driver_effort: whether efforts of the driver are efforts, or currents, A,
-    converted by gear_ratio and torque_constant of the joint file's motors. stale_cycles: cycles without a new reading
+    converted by gear_ratio and torque_constant of the motors. stale_cycles: cycles without a new reading
     that are tolerated; one more stops the robot.
 
     position_limits: whether joints have stops at their limits. contacts: points of links that touch planes, such as

@@ -455,7 +455,7 @@ COLUMNS = (rate("step_rate_hz"), Column("notes", _notes))
 CHANNEL, MEASURED, SENSOR, COMMANDED, MOTORS = "plant", "measured", "sensor.", "commanded", "motors"
 GEARS = "gears"
 """Channels: the true motion; the encoders' measurements, if any; the readings of each other sensor, by its name; the
-accepted commands, unclipped; currents (A) and winding temperatures (degrees Celsius) of a joint file's motors; of their
+accepted commands, unclipped; currents (A) and winding temperatures (degrees Celsius) of the robot's motors; of their
 elastic gears deflection (rad | m), rotor velocity (rad/s | m/s) and effort (N m | N)."""
 
 _AXES = {"force_torque": ("fx", "fy", "fz", "tx", "ty", "tz"), "imus": ("ax", "ay", "az", "wx", "wy", "wz")}
