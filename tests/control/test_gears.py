@@ -17,8 +17,8 @@ from dyn_service.control.plant.safety import RUNNING
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.graph.nodes.plant import report
-from dyn_service.graph.nodes.plant.actuators import gear_facts
 from dyn_service.graph.nodes.plant.factory import ActuatorParameters, PlantParameters, make_plant
+from dyn_service.graph.nodes.plant.motors import gear_facts
 from dyn_service.graph.nodes.plant.node import PlantChanges
 from dyn_service.messages.dyn_service_msgs import JointCommand
 from dyn_service.support.documents import ConfigurationError

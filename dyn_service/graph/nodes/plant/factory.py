@@ -1,4 +1,4 @@
-"""Makes the plant from its parameters: drives, driver or simulated robot, engine and sensors; see also `actuators`.
+"""Makes the plant from its parameters: drives, driver or simulated robot, engine, sensors; `motors` makes the motors.
 
 The model is the robot's file. Its fingerprint is published, and a controller must have the same one. The overlay
 specifies how the simulated robot differs from the model; controllers do not receive it, as they would not with a real
@@ -47,7 +47,7 @@ from dyn_service.errors import (
     NotFoundError,
     UnimplementedError,
 )
-from dyn_service.graph.nodes.plant.actuators import (
+from dyn_service.graph.nodes.plant.motors import (
     current_gains,
     engine_inputs,
     make_actuators,

@@ -45,7 +45,6 @@ from dyn_service.graph.middleware.pacing import Lateness, Pacer, precise_sleep
 from dyn_service.graph.middleware.pubsub import Publisher
 from dyn_service.graph.middleware.telemetry import ROUNDING_S
 from dyn_service.graph.nodes.plant import report, srvs
-from dyn_service.graph.nodes.plant.actuators import engine_inputs, gear_facts
 from dyn_service.graph.nodes.plant.factory import (
     PlantParameters,
     closed_position,
@@ -59,6 +58,7 @@ from dyn_service.graph.nodes.plant.factory import (
     values_by_joint,
     wrench_efforts,
 )
+from dyn_service.graph.nodes.plant.motors import engine_inputs, gear_facts
 from dyn_service.graph.nodes.plant.srvs import MAX_PUSH_S, Values
 from dyn_service.messages.builtin_interfaces import Time
 from dyn_service.messages.dyn_service_msgs import JointCommand, PlantState

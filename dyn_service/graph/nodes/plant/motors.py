@@ -1,5 +1,5 @@
-"""Makes the actuators of a simulated robot from the plant's parameters: motors, with delay and lag or with electric
-limits, and elastic gears.
+"""Makes the motors of a simulated robot from the plant's parameters: delay, lag and effort limit, electric limits,
+elastic gears.
 """
 
 from __future__ import annotations
