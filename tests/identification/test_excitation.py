@@ -198,7 +198,7 @@ def test_the_gradient_is_that_of_differences(objective: str) -> None:
 
 
 def test_slopes_of_limits_are_those_of_differences() -> None:
-    problem, step = _problem(), 1e-6
+    problem, step = _problem(jerk=50.0), 1e-6
     motion, t = problem.motion(problem.coefficients(_excitation().motion)), np.linspace(0.3, 3.7, 5)
     states = np.array([*motion.sample(t), motion.jerk(t)])
     slopes = problem.limits(Reference(*states[:3]), states[3])[1]

@@ -45,6 +45,9 @@ def motion() -> dict[str, Any]:
     return {"t": T, "q": q, "v": v, "tau": arm().inverse_dynamics(q, v, a, overlay=Overlay(BALL))}
 
 
+BENT = int(np.argmax(np.abs(np.sin(3.1 * T))))
+
+
 def recording(joints: tuple[str, ...] = JOINTS, **changes: Any) -> Recording:
     arrays = {**motion(), "v": None, **changes}
     return Recording(arrays["t"], arrays["q"], arrays["tau"], joints, arrays["v"])
@@ -88,11 +91,15 @@ def ranged_wrap() -> Any:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"q": jump()}, ["'bend'", "rows 399 and 400", "1.5", "velocity limit"]),
+        ({"q": jump()}, ["'bend'", "rows 399 and 400 (t = 4 s)", "1.5", "velocity limit"]),
         ({"q": ranged_wrap()}, ["'bend'", "jumps by 3.8"]),
         ({"q": np.rad2deg(motion()["q"]) * [1.0, 0.0]}, ["'turn'", "rad/s", "are these degrees?"]),
         ({"q": np.rad2deg(wrapped()) * [1.0, 0.0]}, ["'turn'", "are these degrees?"]),
-        ({"q": np.rad2deg(motion()["q"]) * [0.0, 1.0]}, ["'bend'", "outside its limits, -2 to 2 rad", "degrees?"]),
+        ({"q": motion()["q"] + np.outer(30.0 * T, [1.0, 0.0])}, ["'turn' moves with 3", "3 times the 8"]),
+        (
+            {"q": np.rad2deg(motion()["q"]) * [0.0, 1.0]},
+            [f"'bend': position -57.2958 in row {BENT} is outside its limits, -2 to 2 rad", "degrees?"],
+        ),
         ({"t": 1e3 * T}, ["10 s", "at most 0.25 s", "are these milliseconds?"]),
     ],
 )
