@@ -126,6 +126,8 @@ def assigned(arguments: list[str] | None) -> dict[str, str]:
         name, separator, value = text.partition(":=")
         if not separator or not name:
             raise UsageError(f"an argument must look like name:=value, found '{text}'")
+        if name in values:
+            raise UsageError(f"{name} is given twice, '{values[name]}' and '{value}': expected it once")
         values[name] = value
     return values
 

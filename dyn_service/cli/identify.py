@@ -130,6 +130,7 @@ def identify(
     from dyn_service.identification import Recording, file_gains, read_recording
     from dyn_service.identification import identify as identified
     from dyn_service.identification.physical_robot import physical
+    from dyn_service.support.optional import load
 
     if poses and payload is None:
         raise UsageError("--poses is an option of --payload LINK")
@@ -137,6 +138,8 @@ def identify(
         raise UsageError("--gains prints gains, with neither --payload nor --currents nor -o")
     file = robot_file(robot)
     _check_outputs(output, force)
+    if payload is None and not gains:  # before minutes of work, at the end of which it is needed
+        load("the identification of physically consistent inertias", "clarabel")
     positions = assigned_numbers(rest_positions, "--still")
     with step(f"reading {recording}"):
         model = Robot.from_file(file, arguments=assigned(arguments), joints=joints, mimic=mimic)
@@ -212,13 +215,16 @@ def _identify_gains(model: Any, motion: Any, options: dict[str, Any], json_outpu
     width = max(map(len, gains))
     say(f"{'':<{width}}{'N m/A | N/A':>14}{'std. error':>14}")
     for name, gain in gains.items():
-        numbers = f"{gain.value:>14.4g}{gain.standard_error:>14.2g}"
-        say(f"{name:<{width}}{numbers if math.isfinite(gain.value) else '  not known: move it against more gravity'}")
-    say("motors:  # of a joint file, for --currents")
-    for name, gain in gains.items():
-        sign = math.copysign(1.0, gain.value)
+        text = "  not known: move it against gravity, or give its rotor_inertia (--joints)"
         if math.isfinite(gain.value):
-            say(f"  {name}: {{gear_ratio: {sign:g}, torque_constant: {abs(gain.value):.6g}}}")
+            text = f"{gain.value:>14.4g}{gain.standard_error:>14.2g}"
+        say(f"{name:<{width}}{text}")
+    ratios = {joint.name: joint.reduction for joint in model.as_described.joints}
+    say(f"# a joint file, for --currents\nrobot: {model.name}\nmotors:")
+    for name, gain in gains.items():
+        ratio = math.copysign(ratios.get(name) or 1.0, gain.value)
+        if math.isfinite(gain.value):
+            say(f"  {name}: {{gear_ratio: {ratio:g}, torque_constant: {gain.value / ratio:.6g}}}")
     return 0
 
 

@@ -108,7 +108,7 @@ _ALL = (
           "Add --joints with this file."),
     _rule(409, "unknown-controller-joint", "A joint of the controllers' YAML that the robot does not have.",
           "Write the robot's name of the joint."),
-    _rule(410, "unknown-reference", "A transmission, ros2_control or gazebo element names no joint or link.",
+    _rule(410, "unknown-reference", "A transmission, actuator, ros2_control or gazebo element names no joint or link.",
           "Write the name of a joint or link of the robot, or remove the element."),
     _rule(501, "unreadable", "The file cannot be read as a robot.", "Correct the element that the message names.",
           "error"),

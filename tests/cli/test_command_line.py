@@ -215,6 +215,7 @@ def test_faults_in_the_file_are_named(dyn_here: Here, tmp_path: Path, text: str,
         (["call", "health", "--server", "5755"], 1, "endpoint must look like"),
         (["launch"], 2, "name a launch file; dyn_service ships delta_computed_torque, panda"),
         (["launch", "panda_computed_torque", "rate=5"], 2, "must look like name:=value, found 'rate=5'"),
+        (["launch", "robot", "params:=a", "params:=b"], 2, "params is given twice, 'a' and 'b': expected it once"),
         (["launch", "x.yaml"], 2, "there is no launch file 'x.yaml'; dyn_service ships delta_computed_torque, panda"),
         (["launch", "panda_computed_torqe"], 2, "; did you mean 'panda_computed_torque'?"),
         (

@@ -161,25 +161,34 @@ def test_gains_of_currents_and_the_joint_file_that_converts_them(
     robot = Robot.from_file(SCARA)
     q, v, a = multi_sine(robot, np.random.default_rng(0))(t := np.arange(0.0, 12.0, 0.004))
     gains = np.array([5.0, 2.0, -30.0, 1.2])
-    damped = Overlay(joints={name: JointNumbers(damping=2.0) for name in robot.joint_names})
-    currents = robot.inverse_dynamics(q, v, a, overlay=damped) / gains
+    true = {
+        name: JointNumbers(damping=2.0, armature=0.3 if name == "outer_joint" else 0.0) for name in robot.joint_names
+    }
+    true["quill_joint"] = JointNumbers(damping=2.0, armature=0.5)
+    currents = robot.inverse_dynamics(q, v, a, overlay=Overlay(joints=true)) / gains
     currents[:, 3] += np.random.default_rng(1).standard_normal(len(t))  # hides what the light last link takes
     np.savez(tmp_path / "currents.npz", t=t, q=q, tau=currents)
-    status, out, _ = identify(tmp_path / "currents.npz", "scara", "--gains")
+    # the rotor of the outer joint is identified; that of a vertical slide, which carries the same weight, cannot be
+    joint_file = tmp_path / "scara.joints.yaml"
+    joint_file.write_text("robot: scara\njoints: {quill_joint: {armature: 0.5}}")
+    arguments = (tmp_path / "currents.npz", "scara", "--gains")
+    status, out, _ = identify(*arguments)
+    assert "quill_joint  not known" in out
+    status, out, _ = identify(*arguments, "--joints", joint_file)
     assert status == 0
     assert "roll_joint   not known" in out
-    motors = yaml.safe_load(out[out.index("motors:") :])["motors"]
+    document = yaml.safe_load(out[out.index("# a joint file") :])
+    motors = document["motors"]
     products = [motor["gear_ratio"] * motor["torque_constant"] for motor in motors.values()]
     np.testing.assert_allclose(products, gains[:3], rtol=1e-3)  # what the filters leave without noise
-    _, out, _ = identify(tmp_path / "currents.npz", "scara", "--gains", "--json")
+    _, out, _ = identify(*arguments, "--json", "--joints", joint_file)
     assert json.loads(out)["gains"]["roll_joint"] is None
-    joint_file = tmp_path / "scara.joints.yaml"
-    joint_file.write_text(yaml.safe_dump({"robot": "scara", "motors": motors}))
+    joint_file.write_text(yaml.safe_dump(document))
     arguments = (tmp_path / "currents.npz", "scara", "--currents", "--joints", joint_file)
     status, _, err = identify(*arguments)
     assert (status != 0, "'roll_joint' of the recording has no gain" in err) == (True, True)
     motors["roll_joint"] = {"gear_ratio": 1, "torque_constant": 1.2}
-    joint_file.write_text(yaml.safe_dump({"robot": "scara", "motors": motors}))
+    joint_file.write_text(yaml.safe_dump(document))
     status, out, _ = identify(*arguments, "--json")
     errors = json.loads(out)["rms"]["fit"]["least squares"]
     efforts = np.std(currents * gains, axis=0)

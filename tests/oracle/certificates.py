@@ -31,6 +31,7 @@ import numpy as np
 
 from dyn_service.api.queries import QUERIES
 from dyn_service.api.spec import Variant
+from dyn_service.engine.refusals import refusal
 from dyn_service.engine.robot import Robot
 from dyn_service.errors import ResourceExhaustedError
 from dyn_service.kernels import certify
@@ -108,13 +109,13 @@ def record_of(case: Case) -> Record:
     row = QUERIES[name]
     signature = robot.signature(row, method, Variant(*variant))
     record: Record = {**case._asdict(), "part": list(case.part), "version": _version(case)}
-    if signature.empty or robot.evaluator.model.refusal(row, method, numbers=not case.part.overlay):
+    if signature.empty or refusal(robot.evaluator.model, row, method, numbers=not case.part.overlay):
         return {**record, "outcome": "none"}
     start_s = time.process_time()
     try:
         kernel = KernelLibrary(robot.tree)._make(signature)
-    except ResourceExhaustedError as refusal:
-        return {**record, "outcome": "refused", "why": str(refusal)}
+    except ResourceExhaustedError as error:
+        return {**record, "outcome": "refused", "why": str(error)}
     certificate = kernel.certificate
     record |= {"outcome": "made" if certificate.holds else "warning", **certificate.to_dict()}
     record["cpu_s"] = round(time.process_time() - start_s, 2)

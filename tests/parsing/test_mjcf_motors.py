@@ -284,3 +284,9 @@ def test_the_joint_file_wins_field_by_field(tmp_path: Path) -> None:
     of_robot, of_joint_file = (note.text for note in described.notes if note.text.startswith("motor of"))
     assert unnamed(of_robot, "joint 'hinge'", f"torque_constant {of_file.torque_constant:g}", "current_limit 5") == []
     assert unnamed(of_joint_file, "joints.yaml:3", f"of the robot's file: {of_file}") == []
+
+
+def test_an_actuator_of_an_unknown_joint_is_a_finding() -> None:
+    description = read_text(mjcf('<motor name="m" joint="hnge"/><motor name="n" joint="slide"/>'))
+    (finding,) = (note for note in description.notes if note.rule == "unknown-reference")
+    assert "names 'hnge', which is no joint of the robot; did you mean 'hinge'?" in finding.text

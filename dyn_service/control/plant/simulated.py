@@ -231,7 +231,7 @@ class SimulatedRobot:
         else:
             self._deceleration = None
             self._move(acting_effort)
-            _, v = self._at_encoders
+            v = self.v if self.gears is None else self._at_encoders[1]
             if is_too_fast(v.tolist(), self.velocity_limit) and np.isfinite(v).all():
                 joints = self.configuration
                 # The step is done again, with brakes: a drive's own loop would have reacted within it.
@@ -254,11 +254,11 @@ class SimulatedRobot:
             self._sample(self.measuring, (self.v - previous_state[1]) / self.dt_s, braked=braked)
 
     def read(self) -> Reading:
+        if self.measuring is None and self.gears is None:
+            return Reading(self.q, self.v, self._acting, fault=self._fault, reason=self._reason)
         q, v = self._at_encoders
         if self.measuring is not None:
             q, v = self.measuring.measured(q, v)
-        elif self.gears is None:
-            return Reading(q, v, self._acting, fault=self._fault, reason=self._reason)
         return Reading(q, v, self._acting, fault=self._fault, truth=Motion(self.q, self.v), reason=self._reason)
 
     @property

@@ -303,7 +303,7 @@ def _motors(robot: Robot, dt: float) -> tuple[dict[int, Motor], float]:
         raise UnimplementedError(f"{text}: use the plant, or leave out gear_stiffness", path="motors")
     longest, worst = longest_held_step(robot, motor_arrays(motors, robot.nv).braking)
     if dt > longest:
-        text = f"expected at most {longest:.4g}, or a rotor_inertia of the motor of joint '{names[worst]}'"
+        text = f"expected at most {longest:.4g}, or a larger rotor_inertia of the motor of joint '{names[worst]}'"
         cause = "because its back EMF brakes it faster than a step"
         raise FailedPreconditionError(f"dt is {dt:g} s: {text}, {cause}", path="dt")
     return dict(sorted(motors.items(), key=lambda item: item[1].thermal_resistance is None)), longest

@@ -144,12 +144,17 @@ def quantiles(values: Array) -> dict[str, float | int | None]:
     return {"count": int(values.size), **dict(zip(names, map(float, figures), strict=True))}
 
 
-def with_gaps(t: Array, values: Array) -> tuple[Array, Array]:
-    """Returns times and values with NaN inserted where times are missing, which breaks the line."""
+def resumptions(t: Array) -> Array:
+    """Returns the times that follow missing ones."""
     if len(t) < 3:
-        return t, values
+        return t[:0]
     step = np.diff(t)
-    breaks = np.flatnonzero(step > max(_GAP_STEPS * float(np.median(step)), _GAP_S)) + 1
+    return t[1:][step > max(_GAP_STEPS * float(np.median(step)), _GAP_S)]
+
+
+def with_gaps(t: Array, values: Array, times: Array) -> tuple[Array, Array]:
+    """Returns times and values with NaN inserted before these times, which breaks the line."""
+    breaks = np.unique(np.searchsorted(t, times))
     return np.insert(t, breaks, np.nan), np.insert(values, breaks, np.nan, axis=0)
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from dyn_service.api.queries import Array
-from dyn_service.graph.report.charts import Card, Chart, Finding, Span, envelope, with_gaps
+from dyn_service.graph.report.charts import Card, Chart, Finding, Span, envelope, resumptions, with_gaps
 
 _LARGEST_SVG = 1 << 20
 """Bytes; larger pictures are stored as PNG instead of SVG."""
@@ -273,10 +273,11 @@ def _card(card: Card, points: int) -> Element:
 def packed(chart: Chart, title: str, points: int) -> dict[str, Any]:
     """Returns a chart as plain values. title: for readers of a screen."""
     x, values = np.asarray(chart.x, np.float64), np.column_stack([line.values for line in chart.lines])
+    broken_at = resumptions(x)  # of all points: fewer are as far apart as missing ones
     if chart.kind != "bars":
         x, values = envelope(x, values, points)
     if chart.kind == "line" and chart.timed:
-        x, values = with_gaps(x, values)
+        x, values = with_gaps(x, values, broken_at)
         x = np.where(np.isnan(x), np.roll(x, 1), x)  # where a line is broken, the previous time
     return {
         **vars(chart),

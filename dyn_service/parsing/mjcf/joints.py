@@ -305,6 +305,9 @@ class OtherSections:
             "efforts are joint efforts"
         )
         self._notes.append(place.note("reported", text))
+        if (named_joint := _joint_of(element)) is not None and named_joint not in joints:
+            text = f"<{element.tag}> names {quoted(named_joint)}, which is no joint of the robot"
+            self._notes.append(place.warning("unknown-reference", text + did_you_mean(named_joint, joints)))
         self._rotor(values, place, ratio, joint_name, joints)
         self._motor(element, values, place, ratio, joints)
 

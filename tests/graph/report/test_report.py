@@ -1,5 +1,6 @@
 """The store and the report, from messages made here: figures are checked against ones worked out by hand."""
 
+import base64
 import json
 import math
 import re
@@ -33,7 +34,8 @@ from dyn_service.graph.nodes.plant.report import (
     tracking_cards,
     tracking_section,
 )
-from dyn_service.graph.report.charts import ROUNDING, envelope, quantiles, with_gaps
+from dyn_service.graph.report import page
+from dyn_service.graph.report.charts import ROUNDING, Chart, Line, envelope, quantiles, resumptions, with_gaps
 from tests.trees import configuration
 
 JOINTS = ["lift", "turn"]
@@ -286,12 +288,22 @@ def test_messages_that_are_none() -> None:
         rows_of(Rows("n", 1, "c", ["a", "b"], b"\0" * 17))
 
 
+def test_a_long_line_is_broken_at_its_gap_alone() -> None:
+    """2,000 of 10,000 points are kept, many of them further apart than the rows."""
+    t = np.arange(10_000.0)
+    t[6_000:] += 500.0
+    wave = np.random.default_rng(0).normal(size=len(t))
+    values = page.packed(Chart(t, [Line("x", wave)], "x [rad]"), "", 2_000)["lines"][0]["y"]
+    assert np.isnan(np.frombuffer(base64.b64decode(values), "<f4")).sum() == 1
+
+
 def test_lines_of_plots() -> None:
-    t, x = with_gaps(np.array([0.0, 1.0, 2.0, 9.0, 10.0]), np.arange(5.0))
+    t = np.array([0.0, 1.0, 2.0, 9.0, 10.0])
+    t, x = with_gaps(t, np.arange(5.0), resumptions(t))
     np.testing.assert_array_equal(t, [0.0, 1.0, 2.0, np.nan, 9.0, 10.0])
     np.testing.assert_array_equal(x, [0.0, 1.0, 2.0, np.nan, 3.0, 4.0])
     fast = np.array([0.0, 0.001, 0.002, 0.003, 0.053, 0.054, 0.124])  # a busy machine skips 50 ms, no row lacks
-    t, _ = with_gaps(fast, np.arange(7.0))
+    t, _ = with_gaps(fast, np.arange(7.0), resumptions(fast))
     np.testing.assert_array_equal(t, [*fast[:6], np.nan, fast[6]])
     t = np.arange(10_000.0)
     spike = np.where(t == 7777.0, 5.0, 0.0)

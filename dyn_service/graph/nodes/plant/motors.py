@@ -111,8 +111,8 @@ def make_motors(
             longest, worst = float(times[k]), int(gears.entries[k])
     if dt > longest:
         raise InvalidArgumentError(
-            f"rate_hz is {p.rate_hz:g}: expected at least {1.0 / longest:.4g} Hz, or a rotor_inertia of the motor of "
-            f"joint '{names[worst]}', because its back EMF brakes it faster than a step",
+            f"rate_hz is {p.rate_hz:g}: expected at least {1.0 / longest:.4g} Hz, or a larger rotor_inertia of the "
+            f"motor of joint '{names[worst]}', because its back EMF brakes it faster than a step",
             path="rate_hz",
         )
     return model
