@@ -286,4 +286,7 @@ def _one_or_by_joint(texts: list[str], option: str) -> float | dict[str, float] 
     """Returns `[JOINT:=]X` as one number, or by joint."""
     if len(texts) == 1 and ":=" not in texts[0]:
         return number(texts[0], option)
+    plain = [text for text in texts if ":=" not in text]
+    if plain:
+        raise UsageError(f"{option}: expected one number, or JOINT:=X of each joint, found '{plain[0]}' beside others")
     return assigned_numbers(texts, option) or None

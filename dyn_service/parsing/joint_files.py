@@ -161,10 +161,10 @@ def with_joint_file(description: Description, source: str | os.PathLike[str] | D
         file_motor = joints[name].motor if name in joints else None
         if file_motor is not None and isinstance(parameters, Mapping):
             parameters = {**msgspec.to_builtins(file_motor), **parameters}
-            text = f"{text}, and of the robot's file: {file_motor}"
+            text = f"{text}, and of the robot's file ({file_motor})"
         motor = document.convert(parameters, Motor, ("motors", name))
         joints[name] = _with_motor(joints, name, motor, entries.get(name, JointEntry()), document)
-        notes.append(Note("changed", f"joint '{name}'", text, joints[name].line))
+        notes.append(Note("changed", f"joint '{name}'", f"{text}: {joints[name].motor}", joints[name].line))
     driven_joints = {name for name, entry in entries.items() if entry.driven}
     described = replace(description, joints=tuple(with_drives(joints.values(), driven_joints)))
     for name in file.loops:

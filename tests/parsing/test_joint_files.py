@@ -114,7 +114,8 @@ motors:
         torque_constant=0.1, gear_ratio=50.0, rotor_inertia=2e-4, resistance=0.5, current_limit=8.0
     )
     assert (hinge.motor.gain, rail.motor.gain) == (5.0, -60.0)
-    assert Note("changed", "joint 'hinge'", f"motor of {tmp_path / 'joints.yaml'}:3", 2) in arm.notes
+    text = f"motor of {tmp_path / 'joints.yaml'}:3: {hinge.motor}"
+    assert Note("changed", "joint 'hinge'", text, 2) in arm.notes
     copy = with_joint_file(described, file(tmp_path, written(arm, passive=True)))
     assert [joint.armature for joint in copy.joints] == [joint.armature for joint in arm.joints]
     copied = next(joint for joint in copy.joints if joint.name == "rail").motor

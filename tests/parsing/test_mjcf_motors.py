@@ -283,7 +283,7 @@ def test_the_joint_file_wins_field_by_field(tmp_path: Path) -> None:
     assert joint.armature == joint_of(text).armature == N**2 * 1e-4
     of_robot, of_joint_file = (note.text for note in described.notes if note.text.startswith("motor of"))
     assert unnamed(of_robot, "joint 'hinge'", f"torque_constant {of_file.torque_constant:g}", "current_limit 5") == []
-    assert unnamed(of_joint_file, "joints.yaml:3", f"of the robot's file: {of_file}") == []
+    assert unnamed(of_joint_file, "joints.yaml:3", f"of the robot's file ({of_file}): {joint.motor}") == []
 
 
 def test_an_actuator_of_an_unknown_joint_is_a_finding() -> None:
