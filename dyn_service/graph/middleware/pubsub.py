@@ -9,8 +9,10 @@ accepted.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import struct
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -46,6 +48,8 @@ def split_trailer(frame: bytes) -> tuple[memoryview, int, int]:
 M = TypeVar("M", bound=Message)
 QUEUE = 1000
 """Default number of messages that may wait for one subscriber; further ones are dropped for it."""
+TURN_S = 0.1
+"""For which callbacks of one subscription run in a turn of its node: short against the silence that counts as hung."""
 _LINGER_MS = 200
 
 
@@ -300,10 +304,13 @@ class Subscription(RawSubscription, Generic[M]):
         return None
 
     def turn(self) -> bool:
-        """Calls the callback with waiting messages, at most `queue`; returns whether there were any."""
+        """Calls the callback with waiting messages, at most `queue`, for `TURN_S`; returns whether there were any."""
         if self.callback is None:
             return False
+        end_s = time.monotonic() + TURN_S if self.queue > 1 else math.inf
         for count in range(self.queue):
+            if count and time.monotonic() > end_s:  # the rest waits, so that heartbeats go on behind a long queue
+                break
             message = self.take()
             if message is None:
                 return count > 0

@@ -7,6 +7,7 @@ import pytest
 import zmq
 
 from dyn_service.errors import InvalidArgumentError
+from dyn_service.graph.middleware import pubsub
 from dyn_service.graph.middleware.pacing import Timer
 from dyn_service.graph.middleware.pubsub import TRAILER_BYTES, split_trailer, with_trailer
 from dyn_service.graph.middleware.zmq_sockets import is_readable
@@ -87,6 +88,20 @@ def test_latest_only_and_queued(nodes: Nodes) -> None:
     while last.data != "9":  # the newest at the moment of taking
         last = nodes.until(newest.take)
     assert 0 < newest.missed - missed_before <= 9
+
+
+def test_a_turn_ends_although_messages_wait(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no time for a turn it takes one message, so a node behind a long queue still sends heartbeats."""
+    out, received = nodes.make("/plant").create_publisher(String, "x"), list[String]()
+    behind = nodes.make("/hears").create_subscription(String, "x", received.append, queue=20)
+    nodes.until(lambda: out.publish(String("begin")) and received)
+    monkeypatch.setattr(pubsub, "TURN_S", -1.0)
+    for k in range(10):
+        out.publish(String(str(k)))
+    for count in range(len(received) + 1, len(received) + 11):
+        assert behind.socket.poll(5_000)
+        assert behind.turn()
+        assert len(received) == count
 
 
 def test_what_is_dropped_is_counted(nodes: Nodes) -> None:
