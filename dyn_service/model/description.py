@@ -6,6 +6,7 @@ rotation matrix of the frame's axes in its parent's axes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -338,6 +339,22 @@ def without_passive(description: Description) -> Description:
     """Returns the robot without passive forces of its joints."""
     joints = (replace(x, damping=0.0, friction=0.0, armature=0.0, stiffness=0.0) for x in description.joints)
     return replace(description, joints=tuple(joints))
+
+
+def motors_by_entry(description: Description, names: Sequence[str]) -> dict[int, Motor]:
+    """Returns the motors of a robot by index in v. names: the joint of each entry of v.
+
+    Raises:
+        InvalidArgumentError: A joint with a motor follows another one.
+    """
+    motors = {}
+    for joint in description.joints:
+        if joint.motor is not None:
+            if joint.name not in names:
+                text = "follows another one: expected the motor at the joint that it follows, or mimic: false"
+                raise InvalidArgumentError(f"motors: joint '{joint.name}' {text}", path="joints")
+            motors[names.index(joint.name)] = joint.motor
+    return motors
 
 
 def outward(description: Description) -> list[str]:

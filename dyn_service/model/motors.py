@@ -20,18 +20,13 @@ Source: A. Hughes, B. Drury, Electric Motors and Drives (2019), chapter 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from dyn_service.errors import InvalidArgumentError
 from dyn_service.model.arrays import Vector
-
-if TYPE_CHECKING:
-    from dyn_service.model.description import Joint
 
 
 class Motor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -160,22 +155,6 @@ class MotorArrays:
         for k in range(len(gain)):
             rises[k + 1] = decay[k] * rises[k] + gain[k]
         return rises
-
-
-def motors_by_entry(joints: Iterable[Joint], names: Sequence[str]) -> dict[int, Motor]:
-    """Returns the motors of joints by index in v. names: the joint of each entry of v.
-
-    Raises:
-        InvalidArgumentError: A joint with a motor follows another one.
-    """
-    motors = {}
-    for joint in joints:
-        if joint.motor is not None:
-            if joint.name not in names:
-                text = "follows another one: expected the motor at the joint that it follows, or mimic: false"
-                raise InvalidArgumentError(f"motors: joint '{joint.name}' {text}", path="joints")
-            motors[names.index(joint.name)] = joint.motor
-    return motors
 
 
 def motor_arrays(motors: Mapping[int, Motor], nv: int) -> MotorArrays:

@@ -40,8 +40,9 @@ from dyn_service.engine.robot import Robot
 from dyn_service.errors import NotFoundError
 from dyn_service.graph.report import page
 from dyn_service.graph.report.charts import Card, Chart, Line
+from dyn_service.model.description import motors_by_entry
 from dyn_service.model.joints import joint_of
-from dyn_service.model.motors import Motor, motor_arrays, motors_by_entry
+from dyn_service.model.motors import Motor, motor_arrays
 from dyn_service.studies.keys import check_names, part_of, wrenches_of, wrong
 from dyn_service.support.optional import load
 
@@ -289,7 +290,7 @@ def _margin(shares: Mapping[str, float], places: Mapping[str, int], place_name: 
 def _options(robot: Robot, joints: Sequence[str] | None, wrenches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Returns the options of `Loads`, with the motors of the robot's files."""
     names = robot.configuration.velocity_joints
-    motors = motors_by_entry(robot.base.as_described.joints, names)
+    motors = motors_by_entry(robot.base.as_described, names)
     options: dict[str, Any] = {"joints": list(joints)} if joints else {}
     options |= {"wrenches": list(wrenches)} if wrenches else {}
     return options | (

@@ -42,7 +42,8 @@ from dyn_service.engine.export.functions import (
 from dyn_service.errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from dyn_service.kernels.export import Function, Target, object_code, target_of
 from dyn_service.kernels.rolled import Rolled
-from dyn_service.model.motors import Motor, motor_arrays, motors_by_entry
+from dyn_service.model.description import motors_by_entry
+from dyn_service.model.motors import Motor, motor_arrays
 from dyn_service.model.parameters import BODIES, FREE, JOINTS, parameters_of
 from dyn_service.simulation.stability import LIMITS, SPACING, check_step, longest_held_step
 from dyn_service.support.files import replacement
@@ -293,7 +294,7 @@ def _motors(robot: Robot, dt: float) -> tuple[dict[int, Motor], float]:
         UnimplementedError: A motor has an elastic gear.
     """
     names = robot.configuration.velocity_joints
-    motors = motors_by_entry(robot.as_described.joints, names)
+    motors = motors_by_entry(robot.as_described, names)
     if not motors:
         text = "has no motor in its files: add motors to a joint file, or export it without motors"
         raise FailedPreconditionError(f"robot '{robot.name}' {text}", path="motors")

@@ -19,7 +19,8 @@ from dyn_service.control.plant.motors import Motors
 from dyn_service.control.plant.plant import Hardware
 from dyn_service.control.plant.simulated import Actuators, SimulatedRobot
 from dyn_service.errors import InvalidArgumentError, UnimplementedError
-from dyn_service.model.motors import Motor, motor_arrays, motors_by_entry
+from dyn_service.model.description import motors_by_entry
+from dyn_service.model.motors import Motor, motor_arrays
 from dyn_service.simulation.stability import longest_held_step, mobility_of, mobility_samples
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def make_actuators(p: PlantParameters, nv: int) -> Actuators | None:
 
 def motors_of(robot: Robot) -> dict[int, Motor]:
     """Returns the motors of a robot's files by index in v; see `motors_by_entry`."""
-    return motors_by_entry(robot.base.as_described.joints, robot.configuration.velocity_joints)
+    return motors_by_entry(robot.base.as_described, robot.configuration.velocity_joints)
 
 
 def current_gains(robot: Robot, undriven: NDArray[np.bool_]) -> Array:
