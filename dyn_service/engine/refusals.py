@@ -41,6 +41,7 @@ def check_answer(model: RobotModel, row: Row, method: str = "") -> None:
         for part, choice in row.choices(method):
             check_answer(model, part, choice)
     if reason := refusal(model, row, method):
-        by_choice = isinstance(row, Query) and not all(refusal(model, row, choice) for choice in row.kernels)
-        name = f"{row.name} with {row.kernel_option}='{method}'" if by_choice else row.name  # type: ignore[attr-defined]
+        name = row.name
+        if isinstance(row, Query) and not all(refusal(model, row, choice) for choice in row.kernels):
+            name = f"{row.name} with {row.kernel_option}='{method}'"
         raise FailedPreconditionError(f"{name} has no answer for robot '{model.name}': {reason}")

@@ -28,7 +28,7 @@ LEAST_RATIO = 10.0
 """A gain whose error is larger than a tenth is not known."""
 
 
-LEAST_OWN_SHARE = 1e-6
+LEAST_RESIDUAL = 1e-6
 """A gain is not known if the other columns explain the effort up to this share, which rounding and filters leave."""
 
 
@@ -78,8 +78,8 @@ def effort_gains(
             columns.append(smooth_rows(motion, motion.a[:, index]))
         X = np.column_stack(columns)
         rows = X[mask[:, index]]
-        own = rows[:, 0] - rows[:, 1:] @ np.linalg.lstsq(rows[:, 1:], rows[:, 0])[0]
-        if np.linalg.norm(own) <= LEAST_OWN_SHARE * np.linalg.norm(rows[:, 0]):
+        residual = rows[:, 0] - rows[:, 1:] @ np.linalg.lstsq(rows[:, 1:], rows[:, 0])[0]
+        if np.linalg.norm(residual) <= LEAST_RESIDUAL * np.linalg.norm(rows[:, 0]):
             gains[name] = EffortGain(np.nan, np.inf)
             continue
         # Weak enough not to matter, so that a joint at rest is found undetermined, not singular.

@@ -390,8 +390,8 @@ def _columns(robot: Robot, state: Mapping[str, Any]) -> dict[str, float]:
     q_names, v_names = configuration.position_names, configuration.velocity_names
     columns = (("q", q_names, q_units, ""), ("v", v_names, v_units, "/s"), ("a", v_names, v_units, "/s^2"))
     return {
-        f"{key} {name} [{unit}{per}]": float(x)
-        for key, names, units, per in columns
+        f"{key} {name} [{unit}{divisor}]": float(x)
+        for key, names, units, divisor in columns
         for name, unit, x in zip(names, units, state[key], strict=True)
     }
 

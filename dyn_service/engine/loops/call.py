@@ -30,6 +30,7 @@ from typing import Any, cast
 import numpy as np
 
 from dyn_service.api.queries import QUERIES, Array, Row, Wrench
+from dyn_service.api.spec import Kind
 from dyn_service.engine.loops.closed_loops import ClosedLoops
 from dyn_service.engine.loops.joints import (
     TEARING,
@@ -58,9 +59,9 @@ class Call:
             if arguments.get(name) is not None and spec.kind not in _OBJECTS:
                 arguments[name] = operand(name, spec, arguments[name], spec.dims(sizes), joints)
 
-    def input(self, kind: str) -> Any:
+    def input(self, kind: Kind) -> Any:
         """Returns the first input of a kind, or None."""
-        name = self.row.first(kind)  # type: ignore[arg-type]
+        name = self.row.first(kind)
         return None if name is None else self.arguments.get(name)
 
     @cached_property
